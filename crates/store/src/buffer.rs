@@ -1,0 +1,190 @@
+//! Recent commits in memory, in front of the sorted tables.
+//!
+//! Commits go to the active layer. When it is full it is frozen, moved to the tables in key order, and dropped. A key is looked
+//! up in the active layer, then in the frozen one, then in the tables; the first answer counts.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use fjall::Slice;
+
+use crate::tables::Table;
+
+/// One table entry; no value means that the key is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) table: Table,
+    pub(crate) key: Slice,
+    pub(crate) value: Option<Slice>,
+}
+
+impl Entry {
+    pub(crate) fn put(table: Table, key: impl Into<Slice>, value: impl Into<Slice>) -> Self {
+        Self { table, key: key.into(), value: Some(value.into()) }
+    }
+
+    pub(crate) fn remove(table: Table, key: impl Into<Slice>) -> Self {
+        Self { table, key: key.into(), value: None }
+    }
+}
+
+/// Entries of all tables.
+#[derive(Debug, Default)]
+pub(crate) struct Layer {
+    tables: [BTreeMap<Slice, Option<Slice>>; Table::COUNT],
+    bytes: usize,
+    /// Whether entries may be in the tables already, because the log was replayed.
+    replayed: bool,
+    /// The last group whose entries are in here.
+    through_group: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Buffer {
+    pub(crate) active: Layer,
+    pub(crate) frozen: Option<Arc<Layer>>,
+    /// Counts the moves to the tables; what was read from a table holds as long as it stays the same.
+    pub(crate) generation: u64,
+}
+
+impl Layer {
+    pub(crate) fn after_replay() -> Self {
+        Self { replayed: true, ..Self::default() }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn through_group(&self) -> u64 {
+        self.through_group
+    }
+
+    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<&Option<Slice>> {
+        self.tables[table.index()].get(key)
+    }
+
+    pub(crate) fn table(&self, table: Table) -> &BTreeMap<Slice, Option<Slice>> {
+        &self.tables[table.index()]
+    }
+
+    pub(crate) fn range<'a>(
+        &'a self,
+        table: Table,
+        from: &'a [u8],
+        to: &'a [u8],
+    ) -> impl Iterator<Item = (&'a Slice, &'a Option<Slice>)> {
+        let bounds = (Bound::Included(from), Bound::Excluded(to));
+        // A reversed range makes BTreeMap panic.
+        let range = (from < to).then(|| self.tables[table.index()].range::<[u8], _>(bounds));
+        range.into_iter().flatten()
+    }
+
+    pub(crate) fn apply(&mut self, entries: impl IntoIterator<Item = Entry>, group: u64) {
+        for entry in entries {
+            self.apply_one(entry);
+        }
+        self.through_group = group;
+    }
+
+    fn apply_one(&mut self, entry: Entry) {
+        let Entry { table, key, value } = entry;
+        let map = &mut self.tables[table.index()];
+        // A key that is written once and is gone again before it moved to the tables need not leave a trace.
+        if value.is_none() && table.writes_keys_once() && !self.replayed {
+            if let Some(Some(old)) = map.get(&*key) {
+                self.bytes -= cost(&key, Some(old));
+                map.remove(&*key);
+                return;
+            }
+        }
+        self.bytes += cost(&key, value.as_ref());
+        let key_bytes = key.len();
+        if let Some(old) = map.insert(key, value) {
+            let old_bytes = ENTRY_OVERHEAD_BYTES + key_bytes + old.map_or(0, |it| it.len());
+            self.bytes -= old_bytes;
+        }
+    }
+}
+
+impl Buffer {
+    /// The answer of the buffer; none if it has to be looked up in the tables.
+    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<Option<Slice>> {
+        if let Some(value) = self.active.get(table, key) {
+            return Some(value.clone());
+        }
+        self.frozen.as_ref()?.get(table, key).cloned()
+    }
+
+    /// Freezes the active layer.
+    pub(crate) fn freeze(&mut self) -> Arc<Layer> {
+        assert!(self.frozen.is_none(), "the frozen layer has not moved to the tables yet");
+        let through_group = self.active.through_group;
+        let frozen = Arc::new(std::mem::take(&mut self.active));
+        self.active.through_group = through_group;
+        self.frozen = Some(Arc::clone(&frozen));
+        frozen
+    }
+
+    /// Drops the frozen layer, whose entries are in the tables now.
+    pub(crate) fn thaw(&mut self) {
+        self.frozen = None;
+        self.generation += 1;
+    }
+}
+
+fn cost(key: &Slice, value: Option<&Slice>) -> usize {
+    ENTRY_OVERHEAD_BYTES + key.len() + value.map_or(0, |it| it.len())
+}
+
+/// Rough memory of an entry besides its bytes: two slices, their heads and a place in the tree.
+const ENTRY_OVERHEAD_BYTES: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(key: &str, value: &str) -> Entry {
+        Entry::put(Table::Feed, key.as_bytes(), value.as_bytes())
+    }
+
+    fn remove(key: &str) -> Entry {
+        Entry::remove(Table::Feed, key.as_bytes())
+    }
+
+    #[test]
+    fn a_feed_entry_that_came_and_went_leaves_no_trace() {
+        let mut layer = Layer::default();
+        layer.apply([put("a", "1"), remove("a")], 1);
+        assert_eq!((layer.get(Table::Feed, b"a"), layer.bytes()), (None, 0));
+    }
+
+    #[test]
+    fn after_a_replay_it_may_be_in_the_tables_and_leaves_one() {
+        let mut layer = Layer::after_replay();
+        layer.apply([put("a", "1"), remove("a")], 1);
+        assert_eq!(layer.get(Table::Feed, b"a"), Some(&None));
+    }
+
+    #[test]
+    fn an_entry_of_the_frozen_layer_is_hidden_by_its_removal() {
+        let mut buffer = Buffer::default();
+        buffer.active.apply([put("a", "1")], 1);
+        buffer.freeze();
+        buffer.active.apply([remove("a")], 2);
+        assert_eq!(buffer.get(Table::Feed, b"a"), Some(None));
+        buffer.thaw();
+        assert_eq!(buffer.get(Table::Feed, b"a"), Some(None));
+        assert_eq!(buffer.generation, 1);
+    }
+
+    #[test]
+    fn bytes_are_counted_once_per_key() {
+        let mut layer = Layer::default();
+        layer.apply([put("a", "1")], 1);
+        let once = layer.bytes();
+        layer.apply([put("a", "2")], 2);
+        assert_eq!(layer.bytes(), once);
+    }
+}

@@ -1,0 +1,517 @@
+//! From a checked batch to table entries: the only place that gives out commit numbers.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use fjall::Slice;
+use futures_channel::oneshot;
+use millstream_core::{
+    Batch, BatchOutcome, ChangeKind, CheckedBatch, ContainerInfo, ContainerSettings, CurrentItems, EffectiveKey,
+    Error, ErrorKind, Etag, Item, ItemId, Lsn, NewBody, OperationResult, PartitionKey, Result, Step,
+    Timestamp,
+};
+
+use crate::buffer::Entry;
+use crate::engine::{Engine, Prefetched, lock, overloaded, stopped};
+use crate::keys::{self, Place};
+use crate::records::{FeedRecord, HistoryRecord, ItemRecord, RangeRecord, Stamp, encode_feed};
+use crate::state::{ContainerState, Numbering, Pending, RangeState};
+use crate::tables::Table;
+
+/// Commits a batch and waits until it is durable and visible.
+pub(crate) async fn commit(
+    engine: &Arc<Engine>,
+    container: &Arc<ContainerState>,
+    batch: Batch,
+) -> Result<BatchOutcome> {
+    let info = container.info();
+    let batch = batch.check(&info.settings)?;
+    let effective = info.settings.partition_key.effective(&batch.partition_key)?;
+    let mut request = Request::new(engine, container, info, batch, effective)?;
+    loop {
+        container.check_exists()?;
+        let moved = container.topology.listen();
+        let range = container.range_of(&request.effective);
+        match request.submit(&range)? {
+            Submitted::Done(outcome) => return Ok(outcome),
+            Submitted::Queued(outcome, done) => {
+                return match done.await {
+                    Ok(Ok(())) => Ok(outcome),
+                    Ok(Err(reason)) => Err(stopped(&reason).with_unknown_effect()),
+                    Err(oneshot::Canceled) => Err(stopped("it was closed").with_unknown_effect()),
+                };
+            }
+            // The range is being split or merged; its successors take commits in a moment.
+            Submitted::Moved => moved.await,
+        }
+    }
+}
+
+/// A batch on its way, with what could be found out before taking the lock of the range.
+struct Request<'a> {
+    engine: &'a Arc<Engine>,
+    container: &'a Arc<ContainerState>,
+    /// The container as it is at the moment of the commit.
+    info: Arc<ContainerInfo>,
+    batch: CheckedBatch,
+    effective: EffectiveKey,
+    /// The distinct items it touches, and their keys.
+    ids: Vec<ItemId>,
+    keys: Vec<Slice>,
+    prefetched: Prefetched,
+    /// The key of the event number of the partition.
+    sequence_key: Slice,
+    prefetched_sequence: Prefetched,
+}
+
+enum Submitted {
+    /// It only read.
+    Done(BatchOutcome),
+    Queued(BatchOutcome, oneshot::Receiver<Result<(), Arc<str>>>),
+    Moved,
+}
+
+impl<'a> Request<'a> {
+    fn new(
+        engine: &'a Arc<Engine>,
+        container: &'a Arc<ContainerState>,
+        info: Arc<ContainerInfo>,
+        batch: CheckedBatch,
+        effective: EffectiveKey,
+    ) -> Result<Self> {
+        let mut ids: Vec<ItemId> = Vec::with_capacity(batch.operations.len());
+        for operation in &batch.operations {
+            if !ids.contains(&operation.id) {
+                ids.push(operation.id.clone());
+            }
+        }
+        let partition = keys::partition(container.id, &effective, &batch.partition_key);
+        let item_key = |id: &ItemId| {
+            let mut key = Vec::with_capacity(partition.len() + id.as_str().len());
+            key.extend_from_slice(&partition);
+            key.extend_from_slice(id.as_str().as_bytes());
+            Slice::from(key)
+        };
+        let keys: Vec<Slice> = ids.iter().map(item_key).collect();
+        let sequence_key = Slice::from(partition);
+        Ok(Self {
+            prefetched: engine.prefetch(Table::Items, &keys)?,
+            prefetched_sequence: engine
+                .prefetch(Table::Sequences, std::slice::from_ref(&sequence_key))?,
+            info,
+            engine,
+            container,
+            batch,
+            effective,
+            ids,
+            keys,
+            sequence_key,
+        })
+    }
+
+    fn submit(&mut self, range: &Arc<RangeState>) -> Result<Submitted> {
+        let limit = self.engine.options().waiting_commits_max;
+        if limit <= range.waiting.load(Ordering::Relaxed) {
+            return Err(overloaded("the queue of the range is full"));
+        }
+        let mut numbering = lock(&range.numbering);
+        if numbering.is_closed {
+            return Ok(Submitted::Moved);
+        }
+        self.info = self.container.info();
+        let now = self.engine.options().clock.now().max(numbering.record.committed_at);
+        let mut current = self.current(&numbering, now)?;
+        let steps = self.batch.resolve(&self.info.settings, &mut current)?;
+        let writes = steps.iter().any(|it| matches!(it, Step::Write { .. } | Step::Delete { .. }));
+        if !writes {
+            drop(numbering);
+            let results = steps.into_iter().map(read_result).collect();
+            return Ok(Submitted::Done(BatchOutcome { lsn: range.newest(), results }));
+        }
+        let commit = Commit::new(self, range, &numbering, current, now);
+        let built = commit.build(steps)?;
+        self.enqueue(range, &mut numbering, built)
+    }
+
+    fn current<'r>(&'r self, numbering: &Numbering, now: Timestamp) -> Result<Current<'r>> {
+        let stored = self.engine.get_prefetched(Table::Items, &self.keys, &self.prefetched)?;
+        let mut slots = Vec::with_capacity(self.keys.len());
+        for (key, stored) in self.keys.iter().zip(stored) {
+            let before = match numbering.pending.get(key) {
+                Some(pending) => pending.version.clone().map(|(record, body)| (record, Some(body))),
+                None => match stored {
+                    None => None,
+                    Some(bytes) => Some((decode_item(&bytes)?, None)),
+                },
+            };
+            let is_expired = before.as_ref().is_some_and(|(record, _)| {
+                self.container.is_expired(&self.info.settings, &record.stamp, &self.effective, now)
+            });
+            slots.push(Slot { before, is_expired });
+        }
+        Ok(Current { request: self, slots })
+    }
+
+    fn enqueue(
+        &self,
+        range: &Arc<RangeState>,
+        numbering: &mut Numbering,
+        built: Built,
+    ) -> Result<Submitted> {
+        let Built { entries, record, results, pending, sequence } = built;
+        let lsn = record.newest;
+        let (reply, done) = oneshot::channel();
+        let keys: Vec<Slice> = pending.iter().map(|(key, _)| key.clone()).collect();
+        let partition = sequence.map(|_| self.sequence_key.clone());
+        let completed = Arc::clone(range);
+        let completion = Box::new(move |outcome: Result<(), Arc<str>>| {
+            if outcome.is_ok() {
+                lock(&completed.numbering).settle(lsn, &keys, partition.as_ref());
+                completed.advance(lsn);
+            }
+            completed.waiting.fetch_sub(1, Ordering::Relaxed);
+            // Nobody listens when the caller has gone away.
+            let _ = reply.send(outcome);
+        });
+        range.waiting.fetch_add(1, Ordering::Relaxed);
+        let queued = self.engine.enqueue(entries, Some((range.segment, record)), completion);
+        if let Err(error) = queued {
+            range.waiting.fetch_sub(1, Ordering::Relaxed);
+            return Err(error);
+        }
+        numbering.record = record;
+        numbering.pending.extend(pending);
+        if let Some(number) = sequence {
+            numbering.pending_sequences.insert(self.sequence_key.clone(), (number, lsn));
+        }
+        let outcome = BatchOutcome { lsn: Lsn::new(lsn), results };
+        Ok(Submitted::Queued(outcome, done))
+    }
+}
+
+/// The items of a batch as its range has them now.
+struct Current<'a> {
+    request: &'a Request<'a>,
+    slots: Vec<Slot>,
+}
+
+#[derive(Clone)]
+struct Slot {
+    /// The stored version; its body only if it is not visible yet.
+    before: Option<(ItemRecord, Option<Bytes>)>,
+    is_expired: bool,
+}
+
+impl Current<'_> {
+    fn slot(&self, id: &ItemId) -> usize {
+        let position = self.request.ids.iter().position(|it| it == id);
+        position.expect("every operation has a slot")
+    }
+
+    fn visible(&self, id: &ItemId) -> Option<&(ItemRecord, Option<Bytes>)> {
+        let slot = &self.slots[self.slot(id)];
+        slot.before.as_ref().filter(|_| !slot.is_expired)
+    }
+
+    fn body(&self, before: &(ItemRecord, Option<Bytes>)) -> Result<Bytes> {
+        match before {
+            (_, Some(body)) => Ok(body.clone()),
+            (record, None) => stored_body(self.request.engine, record),
+        }
+    }
+}
+
+impl CurrentItems for Current<'_> {
+    fn exists(&mut self, id: &ItemId) -> Result<bool> {
+        Ok(self.visible(id).is_some())
+    }
+
+    fn item(&mut self, id: &ItemId) -> Result<Option<Item>> {
+        let Some(before) = self.visible(id) else { return Ok(None) };
+        let body = self.body(before)?;
+        let key = self.request.batch.partition_key.clone();
+        let ttl = self.request.info.settings.default_ttl;
+        Ok(Some(before.0.stamp.item(ttl, key, id.clone(), body)))
+    }
+
+    fn etag(&mut self, id: &ItemId) -> Result<Option<Etag>> {
+        Ok(self.visible(id).map(|(record, _)| record.stamp.etag()))
+    }
+}
+
+/// A commit being put together.
+struct Commit<'a> {
+    request: &'a Request<'a>,
+    range: &'a RangeState,
+    numbering: &'a Numbering,
+    current: Current<'a>,
+    now: Timestamp,
+    lsn: u64,
+    next_index: u16,
+    keeps_history: bool,
+    sequence: Option<u64>,
+    /// What has become of each item so far.
+    after: Vec<Option<After>>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone)]
+enum After {
+    Written(Stamp, Bytes),
+    Removed,
+}
+
+/// What a commit comes down to.
+struct Built {
+    entries: Vec<Entry>,
+    record: RangeRecord,
+    results: Vec<OperationResult>,
+    pending: Vec<(Slice, Pending)>,
+    sequence: Option<u64>,
+}
+
+impl<'a> Commit<'a> {
+    fn new(
+        request: &'a Request<'a>,
+        range: &'a RangeState,
+        numbering: &'a Numbering,
+        current: Current<'a>,
+        now: Timestamp,
+    ) -> Self {
+        let count = current.slots.len();
+        Self {
+            request,
+            range,
+            numbering,
+            current,
+            now,
+            lsn: Lsn::new(numbering.record.newest).next().as_u64(),
+            next_index: 0,
+            keeps_history: !request.info.settings.all_versions_retention.is_zero(),
+            sequence: None,
+            after: vec![None; count],
+            entries: Vec::with_capacity(count * 3 + 1),
+        }
+    }
+
+    fn build(mut self, steps: Vec<Step>) -> Result<Built> {
+        let mut results: Vec<OperationResult> = Vec::with_capacity(steps.len());
+        for step in steps {
+            let result = match step {
+                Step::Write { id, existed, body } => self.write(id, existed, body)?,
+                Step::Delete { id } => self.delete(&id)?,
+                Step::ReadStep(index) => {
+                    let item = results[index].item().expect("that step wrote an item");
+                    OperationResult::Read(item.clone())
+                }
+                step @ (Step::Read(_) | Step::NotModified) => read_result(step),
+            };
+            results.push(result);
+        }
+        let mut record = RangeRecord {
+            newest: self.lsn,
+            committed_at: self.now,
+            ..self.numbering.record
+        };
+        let pending = self.finish(&mut record);
+        if let Some(number) = self.sequence {
+            let key = self.request.sequence_key.clone();
+            self.entries.push(Entry::put(Table::Sequences, key, number.to_le_bytes()));
+        }
+        Ok(Built { entries: self.entries, record, results, pending, sequence: self.sequence })
+    }
+
+    fn write(&mut self, id: ItemId, existed: bool, body: NewBody) -> Result<OperationResult> {
+        let slot = self.current.slot(&id);
+        let previous = self.previous(slot, &id)?;
+        let sequence = if !body.is_event {
+            None
+        } else if let Some(number) = previous.as_ref().filter(|_| existed).and_then(|it| it.0.sequence) {
+            Some(number)
+        } else {
+            Some(self.next_sequence()?)
+        };
+        let stamp = Stamp {
+            lsn: self.lsn,
+            origin: self.range.segment,
+            index: self.take_index(),
+            written_at: self.now,
+            ttl: body.ttl,
+            sequence,
+        };
+        if self.keeps_history {
+            let kind = if existed { ChangeKind::Replaced } else { ChangeKind::Created };
+            let previous = previous.filter(|_| existed);
+            self.remember(kind, stamp.index, &id, Some((stamp, &body.bytes)), previous.as_ref());
+        }
+        self.after[slot] = Some(After::Written(stamp, body.bytes.clone()));
+        let key = self.request.batch.partition_key.clone();
+        let item = stamp.item(self.request.info.settings.default_ttl, key, id, body.bytes);
+        Ok(if existed { OperationResult::Replaced(item) } else { OperationResult::Created(item) })
+    }
+
+    fn delete(&mut self, id: &ItemId) -> Result<OperationResult> {
+        let slot = self.current.slot(id);
+        let previous = self.previous(slot, id)?;
+        if self.keeps_history {
+            let index = self.take_index();
+            self.remember(ChangeKind::Deleted, index, id, None, previous.as_ref());
+        }
+        self.after[slot] = Some(After::Removed);
+        Ok(OperationResult::Deleted)
+    }
+
+    /// The version right before this step, with its body only where the history wants it. An expired one is laid to rest first.
+    fn previous(&mut self, slot: usize, id: &ItemId) -> Result<Option<(Stamp, Bytes)>> {
+        match &self.after[slot] {
+            Some(After::Removed) => return Ok(None),
+            Some(After::Written(stamp, body)) => return Ok(Some((*stamp, body.clone()))),
+            None => {}
+        }
+        let Slot { before, is_expired } = self.current.slots[slot].clone();
+        let Some(before) = before else { return Ok(None) };
+        let stamp = before.0.stamp;
+        if !self.keeps_history {
+            return Ok((!is_expired).then(|| (stamp, Bytes::new())));
+        }
+        let version = (stamp, self.current.body(&before)?);
+        if is_expired {
+            let index = self.take_index();
+            self.remember(ChangeKind::Expired, index, id, None, Some(&version));
+            return Ok(None);
+        }
+        Ok(Some(version))
+    }
+
+    fn remember(
+        &mut self,
+        kind: ChangeKind,
+        index: u16,
+        id: &ItemId,
+        current: Option<(Stamp, &Bytes)>,
+        previous: Option<&(Stamp, Bytes)>,
+    ) {
+        let record = HistoryRecord {
+            kind,
+            committed_at: self.now,
+            effective: self.request.effective.as_bytes(),
+            partition_key: self.request.batch.partition_key.clone(),
+            id: id.clone(),
+            current: current.map(|(stamp, body)| (stamp, &body[..])),
+            previous: previous.map(|(stamp, body)| (*stamp, &body[..])),
+        };
+        let segment = self.range.segment;
+        let place = Place { segment, lsn: self.lsn, origin: segment, index };
+        self.entries.push(Entry::put(Table::History, place.key(), record.encode()));
+    }
+
+    fn next_sequence(&mut self) -> Result<u64> {
+        let last = match (self.sequence, self.numbering.pending_sequences.get(&self.request.sequence_key)) {
+            (Some(number), _) => number,
+            (None, Some((number, _))) => *number,
+            (None, None) => self.stored_sequence()?,
+        };
+        self.sequence = Some(last + 1);
+        Ok(last + 1)
+    }
+
+    fn stored_sequence(&self) -> Result<u64> {
+        let request = self.request;
+        let key = std::slice::from_ref(&request.sequence_key);
+        let stored =
+            request.engine.get_prefetched(Table::Sequences, key, &request.prefetched_sequence)?;
+        match &stored[0] {
+            None => Ok(0),
+            Some(bytes) => {
+                let number = bytes[..].try_into().map(u64::from_le_bytes);
+                number.map_err(|_| Error::new(ErrorKind::Corrupt, "read an event number"))
+            }
+        }
+    }
+
+    /// Turns what has become of each item into entries: the version before leaves the feed, the last one enters it.
+    fn finish(&mut self, record: &mut RangeRecord) -> Vec<(Slice, Pending)> {
+        let mut pending = Vec::with_capacity(self.after.len());
+        for (slot, after) in std::mem::take(&mut self.after).into_iter().enumerate() {
+            let Some(after) = after else { continue };
+            let key = &self.request.keys[slot];
+            if let Some((before, _)) = &self.current.slots[slot].before {
+                forget_version(before, key, &self.request.info.settings, &mut self.entries);
+                record.live_bytes = record.live_bytes.saturating_sub(before.body_bytes.into());
+            }
+            let version = match after {
+                After::Removed => {
+                    self.entries.push(Entry::remove(Table::Items, key.clone()));
+                    None
+                }
+                After::Written(stamp, body) => {
+                    let written = self.enter(slot, stamp, &body);
+                    record.live_bytes += u64::from(written.body_bytes);
+                    Some((written, body))
+                }
+            };
+            pending.push((key.clone(), Pending { lsn: self.lsn, version }));
+        }
+        pending
+    }
+
+    fn enter(&mut self, slot: usize, stamp: Stamp, body: &Bytes) -> ItemRecord {
+        let request = self.request;
+        let key = &request.keys[slot];
+        let record = ItemRecord {
+            segment: self.range.segment,
+            stamp,
+            body_bytes: u32::try_from(body.len()).expect("an item has at most 2 MiB"),
+        };
+        let partition_key: &PartitionKey = &request.batch.partition_key;
+        let value = encode_feed(&stamp, &request.effective, partition_key, &request.ids[slot], body);
+        self.entries.push(Entry::put(Table::Feed, record.place().key(), value));
+        self.entries.push(Entry::put(Table::Items, key.clone(), record.encode()));
+        if let Some(at) = stamp.expiry(request.info.settings.default_ttl) {
+            self.entries.push(Entry::put(Table::Expiry, keys::expiry(at, key), []));
+        }
+        record
+    }
+
+    fn take_index(&mut self) -> u16 {
+        let index = self.next_index;
+        self.next_index += 1;
+        index
+    }
+}
+
+/// The entries that go when a version is no longer the newest.
+pub(crate) fn forget_version(
+    before: &ItemRecord,
+    key: &Slice,
+    settings: &ContainerSettings,
+    entries: &mut Vec<Entry>,
+) {
+    entries.push(Entry::remove(Table::Feed, before.place().key()));
+    if let Some(at) = before.stamp.expiry(settings.default_ttl) {
+        entries.push(Entry::remove(Table::Expiry, keys::expiry(at, key)));
+    }
+}
+
+pub(crate) fn decode_item(bytes: &[u8]) -> Result<ItemRecord> {
+    ItemRecord::decode(bytes).ok_or_else(|| Error::new(ErrorKind::Corrupt, "read an entry of the items"))
+}
+
+/// The body of a version that is the newest and visible.
+pub(crate) fn stored_body(engine: &Engine, record: &ItemRecord) -> Result<Bytes> {
+    let missing = || Error::new(ErrorKind::Corrupt, "read the body of an item from the feed");
+    let bytes = engine.get(Table::Feed, &record.place().key())?.ok_or_else(missing)?;
+    let feed = FeedRecord::decode(&bytes).ok_or_else(missing)?;
+    Ok(Bytes::copy_from_slice(feed.body))
+}
+
+fn read_result(step: Step) -> OperationResult {
+    match step {
+        Step::Read(item) => OperationResult::Read(item),
+        Step::NotModified => OperationResult::NotModified,
+        Step::Write { .. } | Step::Delete { .. } | Step::ReadStep(_) => {
+            unreachable!("a batch with such steps writes")
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The items of a container.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use millstream_core::{
+    Batch, BatchOutcome, ContainerSettings, Documents, EffectiveKey, Error, ErrorKind, Item, ItemId, PageSize,
+    PartitionKey, Result, ScanContinuation, ScanPage, ScanScope, Timestamp,
+};
+
+use crate::commit::{self, decode_item};
+use crate::engine::Engine;
+use crate::keys::{self, Place};
+use crate::records::FeedRecord;
+use crate::state::ContainerState;
+use crate::tables::Table;
+use crate::view::Section;
+
+#[derive(Debug)]
+pub(crate) struct ContainerDocuments {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) container: Arc<ContainerState>,
+}
+
+#[async_trait]
+impl Documents for ContainerDocuments {
+    async fn read(&self, key: &PartitionKey, id: &ItemId) -> Result<Option<Item>> {
+        self.container.check_exists()?;
+        let info = self.container.info();
+        let effective = info.settings.partition_key.effective(key)?;
+        let item_key = keys::item(self.container.id, &effective, key, id);
+        self.newest_version(&info.settings, &item_key)
+    }
+
+    async fn commit(&self, batch: Batch) -> Result<BatchOutcome> {
+        commit::commit(&self.engine, &self.container, batch).await
+    }
+
+    async fn scan(
+        &self,
+        scope: &ScanScope,
+        after: Option<&ScanContinuation>,
+        size: PageSize,
+    ) -> Result<ScanPage> {
+        self.container.check_exists()?;
+        let info = self.container.info();
+        let (mut from, to) = self.bounds(scope)?;
+        if let Some(after) = after {
+            from = self.position(after, &from, &to)?;
+        }
+        let size = size.clamped();
+        let mut page = ScanPage { items: Vec::new(), continuation: None };
+        let mut bytes = 0;
+        // A section may end early because much was written lately; then the next one follows.
+        loop {
+            let section = Section { table: Table::Items, from: from.clone(), to: to.clone() };
+            let view = self.engine.view(vec![section], size.items_max + RECENT_EXTRA);
+            for entry in view.entries(0) {
+                let (key, _) = entry?;
+                if size.items_max <= page.items.len() || size.bytes_max <= bytes {
+                    page.continuation = Some(continuation_before(&key));
+                    return Ok(page);
+                }
+                if let Some(item) = self.newest_version(&info.settings, &key)? {
+                    bytes += item.body.len();
+                    page.items.push(item);
+                }
+            }
+            match view.cut_at(0) {
+                None => return Ok(page),
+                Some(cut) => from = cut.to_vec(),
+            }
+        }
+    }
+}
+
+impl ContainerDocuments {
+    fn newest_version(&self, settings: &ContainerSettings, item_key: &[u8]) -> Result<Option<Item>> {
+        // The version may be replaced between the look at the index and that at the feed; then the index knows a newer one.
+        for _ in 0..RACES_MAX {
+            let Some(bytes) = self.engine.get(Table::Items, item_key)? else { return Ok(None) };
+            let record = decode_item(&bytes)?;
+            let Some(bytes) = self.engine.get(Table::Feed, &record.place().key())? else { continue };
+            let now = self.engine.options().clock.now();
+            return item_of(&self.container, settings, record.place(), &bytes, now);
+        }
+        Err(Error::new(ErrorKind::Corrupt, "read an item")
+            .because("the feed does not have the version that the index names"))
+    }
+
+    fn bounds(&self, scope: &ScanScope) -> Result<(Vec<u8>, Vec<u8>)> {
+        Ok(match scope {
+            ScanScope::Keys(keys) => keys::items_in(self.container.id, keys),
+            ScanScope::Partition(key) => {
+                let effective = self.container.info().settings.partition_key.effective(key)?;
+                let prefix = keys::partition(self.container.id, &effective, key);
+                let end = keys::successor(&prefix);
+                (prefix, end)
+            }
+        })
+    }
+
+    fn position(&self, after: &ScanContinuation, from: &[u8], to: &[u8]) -> Result<Vec<u8>> {
+        let refused = |reason: &str| {
+            Error::invalid("continue the scan", reason.to_owned())
+        };
+        let decoded = decode_hex(after.as_str()).ok_or_else(|| refused("its continuation is not one of ours"))?;
+        let mut key = self.container.id.to_be_bytes().to_vec();
+        key.extend(decoded);
+        if key.as_slice() < from || to <= key.as_slice() {
+            return Err(refused("its continuation belongs to another scan"));
+        }
+        Ok(key)
+    }
+}
+
+/// The item a feed entry holds; none if it has expired.
+pub(crate) fn item_of(
+    container: &ContainerState,
+    settings: &ContainerSettings,
+    place: Place,
+    bytes: &[u8],
+    now: Timestamp,
+) -> Result<Option<Item>> {
+    let unreadable = || Error::new(ErrorKind::Corrupt, format!("read commit {} of the feed", place.lsn));
+    let record = FeedRecord::decode(bytes).ok_or_else(unreadable)?;
+    let stamp = record.stamp(place);
+    if stamp.expiry(settings.default_ttl).is_some() {
+        let effective = EffectiveKey::from_bytes(record.effective)?;
+        if container.is_expired(settings, &stamp, &effective, now) {
+            return Ok(None);
+        }
+    }
+    let body = Bytes::copy_from_slice(record.body);
+    Ok(Some(stamp.item(settings.default_ttl, record.partition_key, record.id, body)))
+}
+
+/// Names the first key that is not on the page, without the number of the container.
+fn continuation_before(key: &[u8]) -> ScanContinuation {
+    let text: String = key[4..].iter().map(|it| format!("{it:02x}")).collect();
+    ScanContinuation::new(text)
+}
+
+fn decode_hex(text: &str) -> Option<Vec<u8>> {
+    if text.is_empty() || text.len() % 2 != 0 || CONTINUATION_BYTES_MAX < text.len() {
+        return None;
+    }
+    let digits = text.as_bytes().chunks(2);
+    digits.map(|it| u8::from_str_radix(std::str::from_utf8(it).ok()?, 16).ok()).collect()
+}
+
+/// Recent entries a section may have beyond the page: removed items count too.
+const RECENT_EXTRA: usize = 1024;
+const RACES_MAX: usize = 1000;
+const CONTINUATION_BYTES_MAX: usize = 16 * 1024;

@@ -1,0 +1,183 @@
+//! Work in the background: expired items, old versions, remains of splits and of deleted containers.
+//!
+//! Everything is done in small steps that are commits like any other, and a step rests longer than it worked, so that commits of
+//! users hardly notice.
+
+mod expiry;
+mod history;
+mod remains;
+mod settle;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use millstream_core::Result;
+
+pub(crate) use crate::maintenance::expiry::lags;
+
+use crate::buffer::Entry;
+use crate::engine::{Completion, read, stopped};
+use crate::state::{ContainerState, RangeState};
+use crate::store::Inner;
+use crate::view::Section;
+use crate::records::RangeRecord;
+
+/// Entries a step looks at.
+const STEP_ENTRIES_MAX: usize = 256;
+
+/// What maintenance remembers from one pass to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Nothing is left among the expiries before this time.
+    pub(crate) expiries_done_ms: AtomicU64,
+    passes: AtomicU64,
+}
+
+/// How a pass behaves between its steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// As fast as it can.
+    Hurry,
+    /// Rests after each step for a multiple of what it took.
+    Yield,
+}
+
+/// What a step found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StepOutcome {
+    /// There may be more.
+    More,
+    Done,
+}
+
+/// Does everything that is due.
+pub(crate) fn run(inner: &Arc<Inner>, pace: Pace) -> Result<()> {
+    let pass = inner.progress.passes.fetch_add(1, Ordering::Relaxed);
+    // A clock that was set back may have left expiries behind; look at all of them now and then.
+    if pass % PASSES_PER_FULL_LOOK == 0 {
+        inner.progress.expiries_done_ms.store(0, Ordering::Relaxed);
+    }
+    repeat(inner, pace, || remains::apply_changed_expiry(inner))?;
+    repeat(inner, pace, || expiry::purge_step(inner))?;
+    repeat(inner, pace, || remains::remove_dropped(inner))?;
+    for container in containers(inner) {
+        if container.check_exists().is_err() {
+            continue;
+        }
+        repeat(inner, pace, || settle::settle_step(inner, &container))?;
+        for range in container.ranges().iter() {
+            repeat(inner, pace, || history::trim_step(inner, &container, range))?;
+        }
+        if pass % PASSES_PER_WARNING == 0 {
+            expiry::warn_about_lag(inner, &container)?;
+        }
+        settle::split_large(inner, &container)?;
+    }
+    Ok(())
+}
+
+fn repeat(
+    inner: &Inner,
+    pace: Pace,
+    mut step: impl FnMut() -> Result<StepOutcome>,
+) -> Result<()> {
+    loop {
+        if inner.is_closing() {
+            return Ok(());
+        }
+        let started = inner.monotonic();
+        let outcome = step()?;
+        if outcome == StepOutcome::Done {
+            return Ok(());
+        }
+        if pace == Pace::Yield {
+            let worked = inner.monotonic().saturating_sub(started);
+            inner.rest((worked * REST_PER_WORK).clamp(REST_MIN, REST_MAX));
+        }
+    }
+}
+
+pub(crate) fn containers(inner: &Inner) -> Vec<Arc<ContainerState>> {
+    read(&inner.catalog).containers.values().cloned().collect()
+}
+
+/// Entries of a section, at most a step's worth, and where the next step goes on.
+pub(crate) struct Look {
+    pub(crate) entries: Vec<(fjall::Slice, fjall::Slice)>,
+    pub(crate) next: Option<Vec<u8>>,
+}
+
+pub(crate) fn look(inner: &Inner, section: Section) -> Result<Look> {
+    let view = inner.engine.view(vec![section], 4 * STEP_ENTRIES_MAX);
+    let mut entries = Vec::new();
+    for entry in view.entries(0) {
+        let (key, value) = entry?;
+        if entries.len() == STEP_ENTRIES_MAX {
+            return Ok(Look { entries, next: Some(key.to_vec()) });
+        }
+        entries.push((key, value));
+    }
+    Ok(Look { entries, next: view.cut_at(0).map(<[u8]>::to_vec) })
+}
+
+/// Makes entries durable and waits for it. The thread of the log must never call this.
+pub(crate) fn write_and_wait(inner: &Inner, entries: Vec<Entry>) -> Result<()> {
+    let (waiter, completion) = Waiter::new(|| {});
+    inner.engine.enqueue(entries, None, completion)?;
+    waiter.wait()
+}
+
+/// Waits for a completion on a thread of its own.
+pub(crate) struct Waiter(mpsc::Receiver<Result<(), Arc<str>>>);
+
+impl Waiter {
+    pub(crate) fn new(on_success: impl FnOnce() + Send + 'static) -> (Self, Completion) {
+        let (sender, receiver) = mpsc::channel();
+        let completion = Box::new(move |outcome: Result<(), Arc<str>>| {
+            if outcome.is_ok() {
+                on_success();
+            }
+            let _ = sender.send(outcome);
+        });
+        (Self(receiver), completion)
+    }
+
+    pub(crate) fn wait(self) -> Result<()> {
+        match self.0.recv() {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(reason)) => Err(stopped(&reason).with_unknown_effect()),
+            Err(mpsc::RecvError) => Err(stopped("it was closed").with_unknown_effect()),
+        }
+    }
+}
+
+/// Queues an internal commit of a range while its numbering is locked.
+pub(crate) fn enqueue_for_range(
+    inner: &Inner,
+    range: &Arc<RangeState>,
+    entries: Vec<Entry>,
+    record: RangeRecord,
+    keys: Vec<fjall::Slice>,
+) -> Result<Waiter> {
+    let completed = Arc::clone(range);
+    let lsn = record.newest;
+    let (waiter, completion) = Waiter::new(move || {
+        let mut numbering = crate::engine::lock(&completed.numbering);
+        for key in &keys {
+            if numbering.pending.get(key).is_some_and(|it| it.lsn <= lsn) {
+                numbering.pending.remove(key);
+            }
+        }
+        drop(numbering);
+        completed.advance(lsn);
+    });
+    inner.engine.enqueue(entries, Some((range.segment, record)), completion)?;
+    Ok(waiter)
+}
+
+const PASSES_PER_WARNING: u64 = 60;
+const PASSES_PER_FULL_LOOK: u64 = 600;
+const REST_PER_WORK: u32 = 3;
+const REST_MIN: Duration = Duration::from_millis(1);
+const REST_MAX: Duration = Duration::from_millis(200);

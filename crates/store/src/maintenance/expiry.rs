@@ -1,0 +1,275 @@
+//! Expired items: invisible already, now removed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fjall::Slice;
+use millstream_core::{ChangeKind, ContainerSettings, EffectiveKey, Lsn, Result, Timestamp};
+
+use crate::buffer::Entry;
+use crate::commit::{decode_item, forget_version};
+use crate::engine::{lock, read};
+use crate::keys::{self, Place};
+use crate::maintenance::{StepOutcome, enqueue_for_range, look, write_and_wait};
+use crate::records::{FeedRecord, HistoryRecord, ItemRecord};
+use crate::state::{ContainerState, Numbering, Pending, RangeState};
+use crate::store::{GuardLag, Inner};
+use crate::tables::Table;
+use crate::view::Section;
+
+/// An item whose time may have come.
+struct Due {
+    expiry_key: Slice,
+    at: Timestamp,
+    item_key: Slice,
+    record: ItemRecord,
+    feed_value: Slice,
+}
+
+pub(crate) fn purge_step(inner: &Arc<Inner>) -> Result<StepOutcome> {
+    let now = inner.now();
+    let done = inner.progress.expiries_done_ms.load(Ordering::Relaxed).min(now.as_millis());
+    let section = Section {
+        table: Table::Expiry,
+        from: done.to_be_bytes().to_vec(),
+        to: (now.as_millis() + 1).to_be_bytes().to_vec(),
+    };
+    let looked = look(inner, section)?;
+    let mut stale = Vec::new();
+    let mut by_range: BTreeMap<(u32, u32), (Arc<ContainerState>, Arc<RangeState>, Vec<Due>)> =
+        BTreeMap::new();
+    for (expiry_key, _) in looked.entries {
+        match find_due(inner, &expiry_key)? {
+            None => stale.push(Entry::remove(Table::Expiry, expiry_key)),
+            Some((container, due)) => {
+                let range = container.range_of(&effective_of(&due)?);
+                let place = (container.id, range.segment);
+                by_range.entry(place).or_insert_with(|| (container, range, Vec::new())).2.push(due);
+            }
+        }
+    }
+    if !stale.is_empty() {
+        write_and_wait(inner, stale)?;
+    }
+    for (container, range, due) in by_range.into_values() {
+        if !purge(inner, &container, &range, due, now)? {
+            // The range is being split or merged; its successors find the same expiries in the next pass.
+            return Ok(StepOutcome::Done);
+        }
+    }
+    match looked.next {
+        None => {
+            inner.progress.expiries_done_ms.store(now.as_millis(), Ordering::Relaxed);
+            Ok(StepOutcome::Done)
+        }
+        Some(next) => {
+            let at = keys::split_expiry(&next).map_or(0, |it| it.0.as_millis());
+            inner.progress.expiries_done_ms.store(at, Ordering::Relaxed);
+            Ok(StepOutcome::More)
+        }
+    }
+}
+
+fn find_due(inner: &Inner, expiry_key: &Slice) -> Result<Option<(Arc<ContainerState>, Due)>> {
+    let Some((at, item_key)) = keys::split_expiry(expiry_key) else { return Ok(None) };
+    let container = keys::container_of(item_key)
+        .and_then(|id| read(&inner.catalog).container(id).cloned())
+        .filter(|it| it.check_exists().is_ok());
+    let Some(container) = container else { return Ok(None) };
+    let Some(bytes) = inner.engine.get(Table::Items, item_key)? else { return Ok(None) };
+    let record = decode_item(&bytes)?;
+    // A version that was replaced right now takes care of its own expiry.
+    let Some(feed_value) = inner.engine.get(Table::Feed, &record.place().key())? else {
+        return Ok(None);
+    };
+    let item_key = Slice::from(item_key);
+    Ok(Some((container, Due { expiry_key: expiry_key.clone(), at, item_key, record, feed_value })))
+}
+
+/// Removes what has expired, as one queued step of commits, and moves the other expiries to when they are worth a look.
+/// False if the range takes no commits any more.
+fn purge(
+    inner: &Arc<Inner>,
+    container: &Arc<ContainerState>,
+    range: &Arc<RangeState>,
+    due: Vec<Due>,
+    now: Timestamp,
+) -> Result<bool> {
+    let mut numbering = lock(&range.numbering);
+    if numbering.is_closed {
+        return Ok(false);
+    }
+    let info = container.info();
+    let mut purge = Purge {
+        inner,
+        container,
+        range,
+        settings: &info.settings,
+        now,
+        entries: Vec::new(),
+        pending: Vec::new(),
+    };
+    let mut record = numbering.record;
+    for item in due {
+        purge.look_at(&numbering, &mut record, item)?;
+    }
+    let Purge { entries, pending, .. } = purge;
+    if entries.is_empty() {
+        return Ok(true);
+    }
+    let keys = pending.iter().map(|it: &(Slice, Pending)| it.0.clone()).collect();
+    let waiter = enqueue_for_range(inner, range, entries, record, keys)?;
+    numbering.record = record;
+    numbering.pending.extend(pending);
+    drop(numbering);
+    waiter.wait().map(|()| true)
+}
+
+struct Purge<'a> {
+    inner: &'a Inner,
+    container: &'a ContainerState,
+    range: &'a RangeState,
+    settings: &'a ContainerSettings,
+    now: Timestamp,
+    entries: Vec<Entry>,
+    pending: Vec<(Slice, Pending)>,
+}
+
+impl Purge<'_> {
+    fn look_at(
+        &mut self,
+        numbering: &Numbering,
+        range: &mut crate::records::RangeRecord,
+        due: Due,
+    ) -> Result<()> {
+        // A commit on its way writes the expiry anew, and so did one that has come in between.
+        let stored = self.inner.engine.get(Table::Items, &due.item_key)?;
+        let is_current = !numbering.pending.contains_key(&due.item_key)
+            && stored.is_some_and(|it| decode_item(&it).is_ok_and(|it| it == due.record));
+        if !is_current {
+            return Ok(());
+        }
+        let stamp = due.record.stamp;
+        let effective = effective_of(&due)?;
+        self.entries.push(Entry::remove(Table::Expiry, due.expiry_key.clone()));
+        if !self.container.is_expired(self.settings, &stamp, &effective, self.now) {
+            if let Some(at) = stamp.expiry(self.settings.default_ttl) {
+                // One that a reader holds is looked at again after a while.
+                let again = if self.now < at { at } else { self.now.plus(held_for(at, stamp.written_at)) };
+                self.entries.push(Entry::put(Table::Expiry, keys::expiry(again, &due.item_key), []));
+            }
+            return Ok(());
+        }
+        let lsn = Lsn::new(range.newest).next().as_u64();
+        range.newest = lsn;
+        range.committed_at = range.committed_at.max(self.now);
+        range.live_bytes = range.live_bytes.saturating_sub(due.record.body_bytes.into());
+        forget_version(&due.record, &due.item_key, self.settings, &mut self.entries);
+        self.entries.push(Entry::remove(Table::Items, due.item_key.clone()));
+        if !self.settings.all_versions_retention.is_zero() {
+            self.remember(lsn, range.committed_at, &due)?;
+        }
+        self.pending.push((due.item_key, Pending { lsn, version: None }));
+        Ok(())
+    }
+
+    fn remember(&mut self, lsn: u64, committed_at: Timestamp, due: &Due) -> Result<()> {
+        let feed = decode_feed(due)?;
+        let record = HistoryRecord {
+            kind: ChangeKind::Expired,
+            committed_at,
+            effective: feed.effective,
+            partition_key: feed.partition_key,
+            id: feed.id,
+            current: None,
+            previous: Some((due.record.stamp, feed.body)),
+        };
+        let segment = self.range.segment;
+        let place = Place { segment, lsn, origin: segment, index: 0 };
+        self.entries.push(Entry::put(Table::History, place.key(), record.encode()));
+        Ok(())
+    }
+}
+
+/// How long to wait before a held event is looked at again: a tenth of its life, so that many held events cost little.
+fn held_for(expired_at: Timestamp, written_at: Timestamp) -> Duration {
+    (expired_at.since(written_at) / 10).max(Duration::from_secs(1))
+}
+
+fn decode_feed(due: &Due) -> Result<FeedRecord<'_>> {
+    FeedRecord::decode(&due.feed_value).ok_or_else(|| {
+        millstream_core::Error::new(
+            millstream_core::ErrorKind::Corrupt,
+            format!("read the expired item of commit {}", due.record.stamp.lsn),
+        )
+    })
+}
+
+fn effective_of(due: &Due) -> Result<EffectiveKey> {
+    let peeked = FeedRecord::peek(&due.feed_value).map(|it| it.1);
+    EffectiveKey::from_bytes(peeked.unwrap_or_default())
+}
+
+/// Warns when a reader is so far behind that events live on only because it holds them.
+pub(crate) fn warn_about_lag(inner: &Inner, container: &ContainerState) -> Result<()> {
+    for lag in lags(inner, container)? {
+        if lag.time_to_live * LAG_WARNING_TENTHS / 10 < lag.oldest_age {
+            tracing::warn!(
+                container = %lag.container,
+                reader = %lag.reader,
+                oldest_age_s = lag.oldest_age.as_secs(),
+                time_to_live_s = lag.time_to_live.as_secs(),
+                "a reader is behind by most of the life of its events; they are kept for it"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// For each reader that holds events, the age of the oldest event it has not passed.
+pub(crate) fn lags(inner: &Inner, container: &ContainerState) -> Result<Vec<GuardLag>> {
+    let guards = read(&container.guards).clone();
+    let info = container.info();
+    let now = inner.now();
+    let mut lags = Vec::new();
+    for (reader, positions) in guards.iter() {
+        let mut oldest: Option<(Timestamp, Timestamp)> = None;
+        for range in container.ranges().iter() {
+            let after = Lsn::new(positions.least_in(&range.keys));
+            let sources = range.sources();
+            let segments = std::iter::once(range.segment)
+                .chain(sources.iter().filter(|it| !it.is_settled).map(|it| it.segment));
+            for segment in segments {
+                let section = Section {
+                    table: Table::Feed,
+                    from: Place::first_after(segment, after).to_vec(),
+                    to: Place::end_of_segment(segment),
+                };
+                let events = look(inner, section)?.entries.into_iter().filter_map(|(key, value)| {
+                    let record = FeedRecord::decode(&value)?;
+                    record.sequence?;
+                    let stamp = record.stamp(Place::from_key(&key)?);
+                    let effective = EffectiveKey::from_bytes(record.effective).ok()?;
+                    if positions.have_passed(&effective, stamp.lsn) {
+                        return None;
+                    }
+                    Some((stamp.written_at, stamp.expiry(info.settings.default_ttl)?))
+                });
+                oldest = oldest.into_iter().chain(events).min();
+            }
+        }
+        if let Some((written_at, expires_at)) = oldest {
+            lags.push(GuardLag {
+                container: info.name.clone(),
+                reader: reader.clone(),
+                oldest_age: now.since(written_at),
+                time_to_live: expires_at.since(written_at),
+            });
+        }
+    }
+    Ok(lags)
+}
+
+const LAG_WARNING_TENTHS: u32 = 8;

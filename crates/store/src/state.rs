@@ -1,0 +1,213 @@
+//! Containers and ranges as they are known in memory.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use bytes::Bytes;
+use event_listener::Event;
+use fjall::Slice;
+use millstream_core::{
+    ContainerInfo, ContainerSettings, EffectiveKey, Error, ErrorKind, KeyRange, Lsn, RangeId, RangeInfo,
+    Result, Timestamp,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::read;
+use crate::guards::Guards;
+use crate::records::{ItemRecord, RangeRecord, Stamp};
+
+/// An open container.
+#[derive(Debug)]
+pub(crate) struct ContainerState {
+    pub(crate) id: u32,
+    pub(crate) info: RwLock<Arc<ContainerInfo>>,
+    pub(crate) ranges: RwLock<Arc<Vec<Arc<RangeState>>>>,
+    pub(crate) next_range: AtomicUsize,
+    pub(crate) guards: RwLock<Guards>,
+    /// Wakes those who wait for ranges to have moved or for the container to be gone.
+    pub(crate) topology: Event,
+    is_dropped: AtomicBool,
+}
+
+/// A live range.
+#[derive(Debug)]
+pub(crate) struct RangeState {
+    pub(crate) id: RangeId,
+    pub(crate) keys: KeyRange,
+    pub(crate) parents: Vec<RangeId>,
+    /// The part of the feed it writes to.
+    pub(crate) segment: u32,
+    /// Parts of the feed of earlier ranges that may still hold items of this one.
+    pub(crate) sources: RwLock<Arc<Vec<Source>>>,
+    pub(crate) numbering: Mutex<Numbering>,
+    visible: AtomicU64,
+    pub(crate) waiting: AtomicUsize,
+    pub(crate) committed: Event,
+}
+
+/// A part of the feed that an earlier range wrote.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Source {
+    pub(crate) segment: u32,
+    /// The keys of the range that may have entries there.
+    pub(crate) keys: KeyRange,
+    /// The newest commit that is no longer in its history.
+    pub(crate) history_floor: u64,
+    /// Whether its feed entries have moved to the range's own segment; then only history may be left.
+    pub(crate) is_settled: bool,
+}
+
+/// What the next commit of a range builds upon: also commits that are not durable yet.
+#[derive(Debug)]
+pub(crate) struct Numbering {
+    pub(crate) record: RangeRecord,
+    /// Items whose newest version is not visible yet, by key.
+    pub(crate) pending: HashMap<Slice, Pending>,
+    /// Event numbers that are not visible yet, by partition, with the commit that gave them.
+    pub(crate) pending_sequences: HashMap<Slice, (u64, u64)>,
+    /// Set when the range is being split or merged; commits wait for its successors.
+    pub(crate) is_closed: bool,
+}
+
+/// The state of an item after a commit that is not durable yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Pending {
+    /// The commit.
+    pub(crate) lsn: u64,
+    /// None if the item was removed.
+    pub(crate) version: Option<(ItemRecord, Bytes)>,
+}
+
+impl ContainerState {
+    pub(crate) fn new(info: ContainerInfo, ranges: Vec<Arc<RangeState>>, next_range: u32) -> Self {
+        Self {
+            id: info.resource_id.container,
+            info: RwLock::new(Arc::new(info)),
+            ranges: RwLock::new(Arc::new(ranges)),
+            next_range: AtomicUsize::new(usize::try_from(next_range).unwrap_or(usize::MAX)),
+            guards: RwLock::default(),
+            topology: Event::new(),
+            is_dropped: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn info(&self) -> Arc<ContainerInfo> {
+        Arc::clone(&read(&self.info))
+    }
+
+    pub(crate) fn settings(&self) -> ContainerSettings {
+        read(&self.info).settings.clone()
+    }
+
+    pub(crate) fn ranges(&self) -> Arc<Vec<Arc<RangeState>>> {
+        Arc::clone(&read(&self.ranges))
+    }
+
+    /// The range that holds a key now.
+    pub(crate) fn range_of(&self, key: &EffectiveKey) -> Arc<RangeState> {
+        let ranges = self.ranges();
+        let index = ranges.partition_point(|it| it.keys.min().trimmed() <= key.trimmed());
+        Arc::clone(&ranges[index.checked_sub(1).expect("the first range starts at the smallest key")])
+    }
+
+    /// The range that holds all of `keys`.
+    pub(crate) fn range_covering(&self, keys: &KeyRange) -> Result<Arc<RangeState>> {
+        let ranges = self.ranges();
+        ranges.iter().find(|it| it.keys.covers(keys)).cloned().ok_or_else(|| {
+            Error::new(ErrorKind::RangeMoved, format!("use the keys {keys} as one range"))
+                .because("they lie in several ranges now; ask for the ranges again")
+        })
+    }
+
+    pub(crate) fn check_exists(&self) -> Result<()> {
+        if !self.is_dropped.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let name = self.info().name.to_string();
+        Err(Error::new(ErrorKind::NotFound, format!("use the container {name:?}"))
+            .because("it has been deleted"))
+    }
+
+    pub(crate) fn drop_it(&self) {
+        self.is_dropped.store(true, Ordering::Release);
+        self.wake_all();
+    }
+
+    pub(crate) fn wake_all(&self) {
+        self.topology.notify(usize::MAX);
+        for range in self.ranges().iter() {
+            range.committed.notify(usize::MAX);
+        }
+    }
+
+    /// Whether an item is over: its time has come, and no reader waits for it.
+    pub(crate) fn is_expired(
+        &self,
+        settings: &ContainerSettings,
+        stamp: &Stamp,
+        effective: &EffectiveKey,
+        now: Timestamp,
+    ) -> bool {
+        let is_due = stamp.expiry(settings.default_ttl).is_some_and(|at| at <= now);
+        // Only events can be held, and only events have a number.
+        is_due && (stamp.sequence.is_none() || read(&self.guards).have_passed(effective, stamp.lsn))
+    }
+}
+
+impl RangeState {
+    pub(crate) fn new(info: RangeInfo, segment: u32, sources: Vec<Source>, record: RangeRecord) -> Self {
+        Self {
+            id: info.id,
+            keys: info.keys,
+            parents: info.parents,
+            segment,
+            sources: RwLock::new(Arc::new(sources)),
+            numbering: Mutex::new(Numbering {
+                record,
+                pending: HashMap::new(),
+                pending_sequences: HashMap::new(),
+                is_closed: false,
+            }),
+            visible: AtomicU64::new(record.newest),
+            waiting: AtomicUsize::new(0),
+            committed: Event::new(),
+        }
+    }
+
+    pub(crate) fn info(&self) -> RangeInfo {
+        RangeInfo { id: self.id, keys: self.keys.clone(), parents: self.parents.clone() }
+    }
+
+    /// The newest commit every reader sees.
+    pub(crate) fn newest(&self) -> Lsn {
+        Lsn::new(self.visible.load(Ordering::Acquire))
+    }
+
+    /// Called in commit order, after the entries have become visible.
+    pub(crate) fn advance(&self, lsn: u64) {
+        self.visible.fetch_max(lsn, Ordering::AcqRel);
+        self.committed.notify(usize::MAX);
+    }
+
+    pub(crate) fn sources(&self) -> Arc<Vec<Source>> {
+        Arc::clone(&read(&self.sources))
+    }
+}
+
+impl Numbering {
+    /// Forgets what a commit left pending, now that it is visible.
+    pub(crate) fn settle(&mut self, lsn: u64, keys: &[Slice], partition: Option<&Slice>) {
+        for key in keys {
+            if self.pending.get(key).is_some_and(|it| it.lsn == lsn) {
+                self.pending.remove(key);
+            }
+        }
+        if let Some(partition) = partition {
+            if self.pending_sequences.get(partition).is_some_and(|it| it.1 == lsn) {
+                self.pending_sequences.remove(partition);
+            }
+        }
+    }
+}

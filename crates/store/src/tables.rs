@@ -1,0 +1,230 @@
+//! The sorted tables on disk, kept by fjall.
+//!
+//! Entries arrive in bulk and in key order from the frozen layer of the buffer, past fjall's own journal and memtables: the commit
+//! log has made them durable already.
+
+use std::path::Path;
+
+use fjall::config::{BlockSizePolicy, CompressionPolicy};
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, Slice};
+use millstream_core::{Error, ErrorKind, Result};
+
+use crate::buffer::Layer;
+use crate::keys;
+
+/// The tables of a store. Their numbers are on disk: a retired one is never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Table {
+    /// Where the newest version of an item stands in the feed.
+    Items,
+    /// The newest version of each item in commit order.
+    Feed,
+    /// Every version of each item in commit order, where it is kept.
+    History,
+    /// Items by the time they expire.
+    Expiry,
+    /// The last event number of each partition key.
+    Sequences,
+    /// Databases, containers, ranges and the state of the store itself.
+    Meta,
+}
+
+impl Table {
+    pub(crate) const COUNT: usize = 6;
+
+    /// Meta comes last: it says through which group all of them are complete.
+    const ALL: [Self; Self::COUNT] =
+        [Self::Items, Self::Feed, Self::History, Self::Expiry, Self::Sequences, Self::Meta];
+
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.number())
+    }
+
+    /// The number in the commit log.
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::Items => 0,
+            Self::Feed => 1,
+            Self::History => 2,
+            Self::Expiry => 3,
+            Self::Sequences => 4,
+            Self::Meta => 5,
+        }
+    }
+
+    pub(crate) fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.number() == number)
+    }
+
+    /// Whether a key that is gone never comes back.
+    pub(crate) fn writes_keys_once(self) -> bool {
+        match self {
+            Self::Feed | Self::History => true,
+            Self::Items | Self::Expiry | Self::Sequences | Self::Meta => false,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Items => "items",
+            Self::Feed => "feed",
+            Self::History => "history",
+            Self::Expiry => "expiry",
+            Self::Sequences => "sequences",
+            Self::Meta => "meta",
+        }
+    }
+
+    fn options(self) -> KeyspaceCreateOptions {
+        // The feed is read in long runs, so its blocks are large; the others are looked up key by key.
+        let block_bytes = match self {
+            Self::Feed | Self::History => 32 * 1024,
+            Self::Items | Self::Expiry | Self::Sequences | Self::Meta => 4 * 1024,
+        };
+        KeyspaceCreateOptions::default()
+            .data_block_size_policy(BlockSizePolicy::all(block_bytes))
+            .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
+    }
+}
+
+/// The open tables.
+pub(crate) struct Tables {
+    database: Database,
+    keyspaces: [Keyspace; Table::COUNT],
+}
+
+impl std::fmt::Debug for Tables {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tables").finish_non_exhaustive()
+    }
+}
+
+/// What all tables held at one moment.
+pub(crate) struct TablesSnapshot(fjall::Snapshot);
+
+impl Tables {
+    pub(crate) fn open(path: &Path, cache_bytes: u64) -> Result<Self> {
+        let failed = |error: fjall::Error| opening_failed(path, error);
+        let database = Database::builder(path)
+            .cache_size(cache_bytes)
+            // One thread compacts; more would take the processor from commits on small machines.
+            .worker_threads(COMPACTION_THREADS)
+            .max_cached_files(Some(OPEN_FILES_MAX))
+            .open()
+            .map_err(failed)?;
+        let open = |table: Table| database.keyspace(table.name(), || table.options());
+        let keyspaces = [
+            open(Table::Items).map_err(failed)?,
+            open(Table::Feed).map_err(failed)?,
+            open(Table::History).map_err(failed)?,
+            open(Table::Expiry).map_err(failed)?,
+            open(Table::Sequences).map_err(failed)?,
+            open(Table::Meta).map_err(failed)?,
+        ];
+        Ok(Self { database, keyspaces })
+    }
+
+    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Slice>> {
+        self.keyspaces[table.index()].get(key).map_err(|error| reading_failed(table, error))
+    }
+
+    pub(crate) fn snapshot(&self) -> TablesSnapshot {
+        TablesSnapshot(self.database.snapshot())
+    }
+
+    pub(crate) fn range(
+        &self,
+        snapshot: &TablesSnapshot,
+        table: Table,
+        from: &[u8],
+        to: &[u8],
+    ) -> impl Iterator<Item = Result<(Slice, Slice)>> + use<> {
+        use fjall::Readable;
+
+        let range = (from < to)
+            .then(|| snapshot.0.range(&self.keyspaces[table.index()], from.to_vec()..to.to_vec()));
+        range
+            .into_iter()
+            .flatten()
+            .map(move |guard| guard.into_inner().map_err(|error| reading_failed(table, error)))
+    }
+
+    /// Takes over the entries of a layer and notes through which group of the log the tables are complete.
+    ///
+    /// A crash in between leaves some tables ahead of others; replaying the log evens that out, because an entry says what a
+    /// key holds and not how it changed.
+    pub(crate) fn take_over(&self, layer: &Layer) -> Result<()> {
+        for table in Table::ALL {
+            self.ingest(table, layer).map_err(|error| writing_failed(table, error))?;
+        }
+        Ok(())
+    }
+
+    /// Tables of the newest level of the feed; many mean that compaction is behind.
+    pub(crate) fn backlog(&self) -> usize {
+        self.keyspaces.iter().map(Keyspace::l0_table_count).max().unwrap_or(0)
+    }
+
+    /// Asks for compaction where it is behind.
+    pub(crate) fn nudge_compaction(&self) -> Result<()> {
+        for table in Table::ALL {
+            let keyspace = &self.keyspaces[table.index()];
+            if BACKLOG_TO_NUDGE <= keyspace.l0_table_count() {
+                // Finishing an empty ingestion writes nothing and schedules a compaction.
+                let nudged = keyspace.start_ingestion().and_then(|it| it.finish());
+                nudged.map_err(|error| writing_failed(table, error))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        self.keyspaces.iter().map(Keyspace::disk_space).sum()
+    }
+
+    fn ingest(&self, table: Table, layer: &Layer) -> fjall::Result<()> {
+        let applied = (table == Table::Meta)
+            .then(|| (Slice::from(keys::APPLIED_GROUP), layer.through_group().to_le_bytes()));
+        let entries = layer.table(table);
+        if entries.is_empty() && applied.is_none() {
+            return Ok(());
+        }
+        let mut ingestion = self.keyspaces[table.index()].start_ingestion()?;
+        // The key of the applied group sorts before every other key of its table.
+        if let Some((key, value)) = applied {
+            ingestion.write(key, Slice::from(value))?;
+        }
+        for (key, value) in entries {
+            match value {
+                Some(value) => ingestion.write(key.clone(), value.clone())?,
+                None => ingestion.write_tombstone(key.clone())?,
+            }
+        }
+        ingestion.finish()
+    }
+}
+
+fn opening_failed(path: &Path, error: fjall::Error) -> Error {
+    let kind = match &error {
+        fjall::Error::Locked => ErrorKind::Locked,
+        fjall::Error::Io(_) => ErrorKind::Unavailable,
+        _ => ErrorKind::Corrupt,
+    };
+    Error::new(kind, format!("open the tables in {}", path.display())).because(error)
+}
+
+fn reading_failed(table: Table, error: fjall::Error) -> Error {
+    let kind = match &error {
+        fjall::Error::Io(_) => ErrorKind::Unavailable,
+        _ => ErrorKind::Corrupt,
+    };
+    Error::new(kind, format!("read the table {:?}", table.name())).because(error)
+}
+
+fn writing_failed(table: Table, error: fjall::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("write the table {:?}", table.name())).because(error)
+}
+
+const COMPACTION_THREADS: usize = 1;
+const OPEN_FILES_MAX: usize = 256;
+const BACKLOG_TO_NUDGE: usize = 4;
