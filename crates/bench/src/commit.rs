@@ -35,12 +35,12 @@ pub(crate) async fn run(options: &Options) -> Result<Figures> {
     let device = Some(Device::of(directory.path())?);
     let floor = Floor::new(Style::Append, directory.path());
     let overwrite = Floor::new(Style::Overwrite, directory.path());
-    let opened = store::open(&directory.path().join("store"), &store::Settings::default())?;
-    let container = create(&*opened.containers, "items").await?;
+    let opened = store::open(&directory.path().join("store"))?;
+    let container = create(&opened, "items").await?;
     fill(&container.documents, 0, ITEMS, Shape::CONTACT).await?;
     let store = ContainerSubject {
         documents: Arc::clone(&container.documents),
-        fdatasyncs: || opened.fdatasyncs(),
+        fdatasyncs: || opened.statistics().syncs,
     };
     let postgres = start_postgres(options, directory.path()).await;
 

@@ -28,11 +28,11 @@ const PAGE_ITEMS: usize = 1000;
 /// Runs the benchmark.
 pub(crate) async fn run(options: &Options) -> Result<Figures> {
     let directory = options.fresh_directory()?;
-    let opened = store::open(directory.path(), &store::Settings::default())?;
+    let store = store::open(directory.path())?;
     let mut readers = Vec::new();
     for size in SIZES.map(|it| options.scaled(it)) {
         let stopwatch = Stopwatch::start();
-        let container = create(&*opened.containers, &format!("items-{size}")).await?;
+        let container = create(&store, &format!("items-{size}")).await?;
         fill(&container.documents, 0, size, SHAPE).await?;
         eprintln!("{size} items loaded in {:.1} s", stopwatch.elapsed().as_secs_f64());
         readers.push((size, Reader::new(container.feed).await?));

@@ -25,8 +25,8 @@ pub(crate) async fn run(options: &Options) -> Result<Figures> {
     let items = options.scaled(ITEMS);
     let stopwatch = Stopwatch::start();
     {
-        let opened = store::open(directory.path(), &store::Settings::default())?;
-        let container = create(&*opened.containers, CONTAINER).await?;
+        let store = store::open(directory.path())?;
+        let container = create(&store, CONTAINER).await?;
         fill(&container.documents, 0, items, Shape::CONTACT).await?;
     }
     eprintln!("{items} items loaded in {:.1} s", stopwatch.elapsed().as_secs_f64());
@@ -54,8 +54,8 @@ pub(crate) async fn run(options: &Options) -> Result<Figures> {
 pub(crate) async fn run_open(directory: &str, items: &str) -> Result<()> {
     let item = items.parse::<u64>()?.saturating_sub(1);
     let stopwatch = Stopwatch::start();
-    let opened = store::open(Path::new(directory), &store::Settings::default())?;
-    let container = open(&*opened.containers, CONTAINER).await?;
+    let store = store::open(Path::new(directory))?;
+    let container = open(&store, CONTAINER).await?;
     let open_ms = stopwatch.elapsed().as_secs_f64() * 1e3;
     let id = ItemId::new(&item_id(item))?;
     let found = container.documents.read(&partition_of(item).into(), &id).await?;

@@ -2,40 +2,17 @@
 
 use std::{path::Path, sync::Arc};
 
-use millstream_core::{Clock, Containers, SystemClock, memory::Memory};
+use millstream_core::{Clock, SystemClock};
+use millstream_store::{Store, StoreOptions};
 
 use crate::Result;
 
-/// What a benchmark may choose.
-#[derive(Debug)]
-pub(crate) struct Settings {
-    pub(crate) clock: Arc<dyn Clock>,
+/// Opens the store in `directory`, which is created if it is not there, with default options.
+pub(crate) fn open(directory: &Path) -> Result<Store> {
+    open_at(directory, Arc::new(SystemClock::default()))
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self { clock: Arc::new(SystemClock::default()) }
-    }
-}
-
-/// An open store.
-pub(crate) struct Opened {
-    pub(crate) containers: Arc<dyn Containers>,
-}
-
-impl Opened {
-    /// How often its log was synced.
-    pub(crate) fn fdatasyncs(&self) -> u64 {
-        0
-    }
-
-    /// How many items it has removed because their time was over.
-    pub(crate) fn expired(&self) -> u64 {
-        0
-    }
-}
-
-/// Opens the store in `directory`, which is created if it is not there.
-pub(crate) fn open(_directory: &Path, settings: &Settings) -> Result<Opened> {
-    Ok(Opened { containers: Arc::new(Memory::new(Arc::clone(&settings.clock))) })
+/// Opens the store as [`open`] does, with another clock.
+pub(crate) fn open_at(directory: &Path, clock: Arc<dyn Clock>) -> Result<Store> {
+    Ok(Store::open_with(directory, StoreOptions::default().clock(clock))?)
 }

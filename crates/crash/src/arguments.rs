@@ -11,6 +11,7 @@ commands
   crash     kill a loaded process with SIGKILL at random moments, reopen, check
   power     record a load, cut the power at every moment of it, reopen, check
   all       both, with the four figures at the end
+  show      print the steps of a recording that was kept
   mutants   plant each known bug and fail unless it is caught
 
 options
@@ -21,7 +22,7 @@ options
   --rules NAME      strict: POSIX (default); journaled: as ext4 and xfs keep names
   --writers N       writers at the same time (default 4)
   --seed N          same choices again (default: a fresh one, printed)
-  --subject NAME    the store (default naive)
+  --subject NAME    store (default), or naive to try the machinery itself
   --mutant NAME     plant a bug
   --keep FILE       power: keep the recording here if something is found
   --replay FILE     power: use a kept recording instead of a new one
@@ -67,7 +68,7 @@ impl Arguments {
             rules: Rules::Strict,
             writers: 4,
             seed: Random::fresh_seed(),
-            subject: "naive".to_owned(),
+            subject: "store".to_owned(),
             mutant: None,
             keep: None,
             replay: None,

@@ -11,14 +11,14 @@ use std::{
 };
 
 use millstream_crash::{
-    Acks, Attempt, Error, KillOptions, KillReport, Load, PowerOptions, PowerReport, Result, Target,
-    kill, lives, read, record, unplug,
+    Acks, Attempt, Error, KillOptions, KillReport, Load, Moment, PowerOptions, PowerReport, Result,
+    Target, Violation, decode, kill, lives, read, record, unplug,
 };
 
 use crate::arguments::{Arguments, HELP};
 
-/// More than this is not printed; the count says how many there are.
-const VIOLATIONS_SHOWN_MAX: usize = 10;
+/// More than this is not printed.
+const FINDINGS_SHOWN_MAX: usize = 20;
 
 fn main() -> ExitCode {
     match Arguments::parse(env::args_os().skip(1)).and_then(|arguments| run(&arguments)) {
@@ -58,6 +58,15 @@ fn run(arguments: &Arguments) -> Result<bool> {
             print_kill(&killed);
             print_power(&unplugged);
             Ok(killed.violations.is_empty() && unplugged.violations.is_empty())
+        }
+        "show" => {
+            let file = arguments.replay.as_ref();
+            let file = file.ok_or_else(|| Error::new("show a recording: name it with --replay"))?;
+            let trace = fs::read(file).attempt(|| format!("read \"{}\"", file.display()))?;
+            for (number, record) in (1..).zip(decode(&trace)?) {
+                println!("{number} {record}");
+            }
+            Ok(true)
         }
         "mutants" => run_mutants(arguments, &target),
         // The rest is for children of this program.
@@ -117,9 +126,10 @@ fn run_kill(arguments: &Arguments, target: Target) -> Result<KillReport> {
         true
     })?;
     progress("");
-    for (round, violation) in report.violations.iter().take(VIOLATIONS_SHOWN_MAX) {
-        println!("after kill {round}: {violation}");
-    }
+    let shown = |(round, violation): &(u64, Violation)| {
+        (format!("after kill {round}"), violation.to_string())
+    };
+    print_violations(report.violations.iter().map(shown));
     println!("{} kills, {} commits acknowledged", report.rounds, report.acks);
     Ok(report)
 }
@@ -140,9 +150,10 @@ fn run_power(arguments: &Arguments, target: Target) -> Result<PowerReport> {
         true
     })?;
     progress("");
-    for (moment, violation) in report.violations.iter().take(VIOLATIONS_SHOWN_MAX) {
-        println!("after step {} ({:?}): {violation}", moment.prefix, moment.variant);
-    }
+    let shown = |(moment, violation): &(Moment, Violation)| {
+        (format!("after step {} ({:?})", moment.prefix, moment.variant), violation.to_string())
+    };
+    print_violations(report.violations.iter().map(shown));
     if let (Some(file), false) = (&arguments.keep, report.violations.is_empty()) {
         keep(file, &trace)?;
     }
@@ -172,6 +183,23 @@ fn run_mutants(arguments: &Arguments, target: &Target) -> Result<bool> {
         println!("  {}", by_power.as_deref().unwrap_or("not caught by a power cut"));
     }
     Ok(all_caught)
+}
+
+/// Prints what was seen, each finding once with the first place it was seen at.
+fn print_violations(violations: impl Iterator<Item = (String, String)>) {
+    let mut findings: Vec<(String, String, usize)> = Vec::new();
+    for (place, seen) in violations {
+        match findings.iter_mut().find(|(_, known, _)| *known == seen) {
+            Some((_, _, count)) => *count += 1,
+            None => findings.push((place, seen, 1)),
+        }
+    }
+    for (place, seen, count) in findings.iter().take(FINDINGS_SHOWN_MAX) {
+        println!("{place}, {count} times: {seen}");
+    }
+    if FINDINGS_SHOWN_MAX < findings.len() {
+        println!("and {} more", findings.len() - FINDINGS_SHOWN_MAX);
+    }
 }
 
 fn print_kill(report: &KillReport) {

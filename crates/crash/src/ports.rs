@@ -1,18 +1,17 @@
 use std::{
     collections::BTreeMap,
     path::Path,
-    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    task::{Context, Poll, Wake, Waker},
     thread,
 };
 
 use millstream_core::{
     Batch, Container, ContainerName, ContainerSettings, Containers, ErrorKind, FeedMode, Item,
     ItemId, Operation, PageSize, PartitionKey, PartitionKeyDefinition, ScanScope, StartFrom,
+    conformance::block_on,
 };
 
 use crate::{
@@ -268,24 +267,4 @@ fn writer(item: &Item) -> Result<u32> {
     let key = body.get("partitionKey").and_then(serde_json::Value::as_str);
     let writer = key.and_then(|it| it.strip_prefix("writer-")).and_then(|it| it.parse().ok());
     writer.ok_or_else(|| Error::new("find the writer of an item"))
-}
-
-/// Runs a future on this thread.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    struct Unpark(thread::Thread);
-
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
-    }
 }

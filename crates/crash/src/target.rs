@@ -2,12 +2,16 @@ use std::{
     panic::{self, AssertUnwindSafe},
     path::{Path, PathBuf},
     process::Command,
+    sync::Arc,
 };
+
+use millstream_store::{Flaw, Store, StoreOptions};
 
 use crate::{
     check::{Rule, Violation, check},
     error::{Error, Result},
     naive::{Mutant, Naive},
+    ports::Ports,
     subject::{Ack, Load, Observed, Subject},
 };
 
@@ -16,7 +20,7 @@ use crate::{
 pub struct Target {
     /// This program; a child of it runs the load.
     pub executable: PathBuf,
-    /// `naive`.
+    /// `store`, or `naive` to try the machinery itself.
     pub subject: String,
     /// A bug to plant.
     pub mutant: Option<String>,
@@ -30,6 +34,8 @@ impl Target {
     /// If there is none of that name, or no such mutant of it.
     pub fn open(&self) -> Result<Box<dyn Subject>> {
         match (self.subject.as_str(), &self.mutant) {
+            ("store", None) => Ok(Box::new(store(None))),
+            ("store", Some(mutant)) => Ok(Box::new(store(Some(flaw(mutant)?)))),
             ("naive", None) => Ok(Box::new(Naive::correct())),
             ("naive", Some(mutant)) => Ok(Box::new(Naive::mutated(mutant)?)),
             (other, _) => Err(Error::new(format!("find a store named \"{other}\""))),
@@ -43,6 +49,7 @@ impl Target {
     /// If there is no such store.
     pub fn mutants(&self) -> Result<Vec<String>> {
         match self.subject.as_str() {
+            "store" => Ok(FLAWS.iter().map(|(name, _)| (*name).to_owned()).collect()),
             "naive" => Ok(Mutant::ALL.iter().map(|(name, _)| (*name).to_owned()).collect()),
             other => Err(Error::new(format!("find a store named \"{other}\""))),
         }
@@ -69,6 +76,37 @@ impl Target {
     }
 }
 
+/// Bugs of the embedded store by the name the command line knows them by.
+const FLAWS: [(&str, Flaw); 4] = [
+    ("acknowledge-before-sync", Flaw::AcknowledgeBeforeSync),
+    ("feed-entry-later", Flaw::FeedEntryLater),
+    ("number-reused", Flaw::NumberReused),
+    ("batch-cut", Flaw::BatchCut),
+];
+
+/// The smallest the store allows: commits then move to the tables, and segments are used again, within a short run.
+const WRITE_BUFFER_BYTES: usize = 256 * 1024;
+/// Thousands of stores are opened one after the other.
+const CACHE_BYTES: u64 = 1024 * 1024;
+
+fn store(flaw: Option<Flaw>) -> Ports {
+    Ports::new(move |directory| {
+        let options = StoreOptions::default()
+            .write_buffer_bytes(WRITE_BUFFER_BYTES)
+            .cache_bytes(CACHE_BYTES)
+            .flaw(flaw);
+        Ok(Arc::new(Store::open_with(directory, options)?))
+    })
+}
+
+fn flaw(name: &str) -> Result<Flaw> {
+    let found = FLAWS.iter().find(|(known, _)| *known == name);
+    found.map(|(_, flaw)| *flaw).ok_or_else(|| {
+        let known = FLAWS.map(|(name, _)| name).join(", ");
+        Error::new(format!("find mutant \"{name}\" (there are {known})"))
+    })
+}
+
 /// Reopens a store and checks it; a store that fails or panics breaks its first promise.
 #[must_use]
 pub fn reopen(
@@ -90,5 +128,7 @@ pub fn reopen(
             (None, None) => "panicked".to_owned(),
         },
     };
+    // Each disk is looked at in a directory of its own, which would make equal findings look different.
+    let seen = seen.replace(&*directory.to_string_lossy(), "DIRECTORY");
     (Observed::default(), vec![Violation { rule: Rule::Opens, seen }])
 }

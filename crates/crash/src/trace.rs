@@ -2,6 +2,8 @@
 //!
 //! `shim/record.c` writes it; the layout is described there.
 
+use std::fmt;
+
 use crate::error::{Error, Result};
 
 const MAGIC: &[u8; 8] = b"MSTRACE1";
@@ -95,6 +97,35 @@ pub enum Record {
     },
     /// What came before was there when the recording began.
     Settled,
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory { path } => write!(formatter, "make {path}"),
+            Self::Create { file, path } => write!(formatter, "create {path} as file {}", file.0),
+            Self::Write { file, offset, data } => {
+                write!(formatter, "write file {} at {offset}, {} bytes", file.0, data.len())
+            }
+            Self::Truncate { file, length } => write!(formatter, "cut file {} to {length}", file.0),
+            Self::Rename { from, to } => write!(formatter, "rename {from} to {to}"),
+            Self::Link { from, to } => write!(formatter, "link {from} as {to}"),
+            Self::Unlink { path } | Self::RemoveDirectory { path } => {
+                write!(formatter, "remove {path}")
+            }
+            Self::SyncFile { sync, file } => {
+                write!(formatter, "begin sync {} of file {}", sync.0, file.0)
+            }
+            Self::SyncDirectory { sync, path } => {
+                write!(formatter, "begin sync {} of /{path}", sync.0)
+            }
+            Self::SyncEnd { sync } => write!(formatter, "end sync {}", sync.0),
+            Self::Mark { data } => {
+                write!(formatter, "mark {}", String::from_utf8_lossy(data).trim_end())
+            }
+            Self::Settled => formatter.write_str("settled"),
+        }
+    }
 }
 
 /// Reads a whole trace.

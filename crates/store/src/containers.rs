@@ -19,7 +19,7 @@ use crate::engine::{lock, read, stopped, write};
 use crate::feed::ContainerFeed;
 use crate::guard_port::ContainerGuards;
 use crate::keys;
-use crate::records::RangeRecord;
+use crate::records::{Floor, RangeRecord};
 use crate::state::{ContainerState, RangeState, Source};
 use crate::store::{Inner, Store};
 use crate::tables::Table;
@@ -174,7 +174,7 @@ impl Containers for Store {
         let closed = if begins_history { container.ranges().to_vec() } else { Vec::new() };
         for range in &closed {
             let record = close(range);
-            let record = RangeRecord { history_floor: record.newest, ..record };
+            let record = RangeRecord { history_floor: everything(&record), ..record };
             entries.push(catalog::range_entry(range.segment, &record));
         }
         let (replaced, state, reopened) = (info.clone(), Arc::clone(&container), closed.clone());
@@ -185,7 +185,7 @@ impl Containers for Store {
             *write(&state.info) = Arc::new(replaced);
             for range in reopened {
                 let mut numbering = lock(&range.numbering);
-                numbering.record.history_floor = numbering.record.newest;
+                numbering.record.history_floor = everything(&numbering.record);
                 numbering.is_closed = false;
             }
             state.topology.notify(usize::MAX);
@@ -416,10 +416,15 @@ fn reopen_after_refusal(
     }
 }
 
+/// A history that starts after the newest commit.
+fn everything(record: &RangeRecord) -> Floor {
+    Floor { lsn: record.newest, time_ms: record.committed_at.as_millis() }
+}
+
 fn successor_record(parents: &[RangeRecord]) -> RangeRecord {
     let newest = parents.iter().map(|it| it.newest).max().unwrap_or(0);
     let committed_at = parents.iter().map(|it| it.committed_at).max().unwrap_or_default();
-    RangeRecord { newest, committed_at, live_bytes: 0, history_floor: 0, inherited: newest }
+    RangeRecord { newest, committed_at, inherited: newest, ..RangeRecord::default() }
 }
 
 /// Where the items of the keys of a new range are found: in the segments of its parents, and in those that had items of theirs.

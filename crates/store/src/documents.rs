@@ -1,5 +1,6 @@
 //! The items of a container.
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -102,12 +103,9 @@ impl ContainerDocuments {
     }
 
     fn position(&self, after: &ScanContinuation, from: &[u8], to: &[u8]) -> Result<Vec<u8>> {
-        let refused = |reason: &str| {
-            Error::invalid("continue the scan", reason.to_owned())
-        };
-        let decoded = decode_hex(after.as_str()).ok_or_else(|| refused("its continuation is not one of ours"))?;
-        let mut key = self.container.id.to_be_bytes().to_vec();
-        key.extend(decoded);
+        let refused = |reason: &str| Error::invalid("continue the scan", reason.to_owned());
+        let key = decode_continuation(self.container.id, after.as_str())
+            .ok_or_else(|| refused("its continuation is not one of ours"))?;
         if key.as_slice() < from || to <= key.as_slice() {
             return Err(refused("its continuation belongs to another scan"));
         }
@@ -136,18 +134,31 @@ pub(crate) fn item_of(
     Ok(Some(stamp.item(settings.default_ttl, record.partition_key, record.id, body)))
 }
 
-/// Names the first key that is not on the page, without the number of the container.
+/// Names the first key that is not on the page, without the number of the container, with a checksum that tells it from text
+/// that was never given out.
 fn continuation_before(key: &[u8]) -> ScanContinuation {
-    let text: String = key[4..].iter().map(|it| format!("{it:02x}")).collect();
+    let mut text = format!("{:08x}", check_of(key));
+    for byte in &key[4..] {
+        let _ = write!(text, "{byte:02x}");
+    }
     ScanContinuation::new(text)
 }
 
-fn decode_hex(text: &str) -> Option<Vec<u8>> {
-    if text.is_empty() || text.len() % 2 != 0 || CONTINUATION_BYTES_MAX < text.len() {
+fn decode_continuation(container: u32, text: &str) -> Option<Vec<u8>> {
+    if CONTINUATION_BYTES_MAX < text.len() || !text.is_ascii() || text.len() % 2 != 0 {
         return None;
     }
-    let digits = text.as_bytes().chunks(2);
-    digits.map(|it| u8::from_str_radix(std::str::from_utf8(it).ok()?, 16).ok()).collect()
+    let (check, digits) = text.split_at_checked(8)?;
+    let mut key = container.to_be_bytes().to_vec();
+    for pair in digits.as_bytes().chunks(2) {
+        key.push(u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?);
+    }
+    (u32::from_str_radix(check, 16).ok()? == check_of(&key)).then_some(key)
+}
+
+fn check_of(key: &[u8]) -> u32 {
+    let hash = xxhash_rust::xxh3::xxh3_64(key).to_le_bytes();
+    u32::from_le_bytes([hash[0], hash[1], hash[2], hash[3]])
 }
 
 /// Recent entries a section may have beyond the page: removed items count too.

@@ -16,7 +16,7 @@ use crate::documents::item_of;
 use crate::engine::{Engine, lock};
 use crate::flaw::Flaw;
 use crate::keys::Place;
-use crate::records::{FeedRecord, HistoryRecord, Stamp};
+use crate::records::{FeedRecord, Floor, HistoryRecord, Stamp};
 use crate::state::{ContainerState, RangeState};
 use crate::tables::Table;
 use crate::view::Section;
@@ -41,8 +41,7 @@ impl ChangeFeed for ContainerFeed {
         let (after, since) = match (from, mode) {
             (StartFrom::Now, _) => (range.newest(), None),
             (StartFrom::Beginning, FeedMode::LatestVersion) => (Lsn::ZERO, None),
-            // A time says that whatever is left of the history is what the reader wants.
-            (StartFrom::Beginning, FeedMode::AllVersions) => (Lsn::ZERO, Some(Timestamp::EPOCH)),
+            (StartFrom::Beginning, FeedMode::AllVersions) => oldest_version(&range, keys),
             (StartFrom::Time(time), FeedMode::LatestVersion) => {
                 (self.before(&range, time)?, Some(time))
             }
@@ -316,19 +315,41 @@ fn sections(range: &RangeState, keys: &KeyRange, cursor: Cursor) -> Result<Vec<S
     let sources = range.sources();
     let sources = sources.iter().filter(|it| it.keys.overlaps(keys));
     let mut sections = vec![section(range.segment)];
-    let mut floor = lock(&range.numbering).record.history_floor;
     for source in sources {
-        floor = floor.max(source.history_floor);
         if table == Table::History || !source.is_settled {
             sections.push(section(source.segment));
         }
     }
-    let takes_what_is_left = cursor.after == Lsn::ZERO && cursor.since.is_some();
-    if table == Table::History && cursor.after.as_u64() < floor && !takes_what_is_left {
-        return Err(Error::new(ErrorKind::PositionExpired, format!("read the feed after commit {}", cursor.after))
+    if table == Table::History && floors(range, keys).into_iter().any(|it| is_missed(cursor, it)) {
+        let attempted = format!("read the feed after commit {}", cursor.after);
+        return Err(Error::new(ErrorKind::PositionExpired, attempted)
             .because("older versions are no longer kept; choose a new start"));
     }
     Ok(sections)
+}
+
+/// What is no longer in the histories that a range reads.
+fn floors(range: &RangeState, keys: &KeyRange) -> Vec<Floor> {
+    let mut floors = vec![lock(&range.numbering).record.history_floor];
+    let sources = range.sources();
+    floors.extend(sources.iter().filter(|it| it.keys.overlaps(keys)).map(|it| it.history_floor));
+    floors
+}
+
+/// Whether a reader wanted something that is gone. One that began at a time wants nothing older.
+fn is_missed(cursor: Cursor, floor: Floor) -> bool {
+    let is_wanted = cursor.since.is_none_or(|since| since.as_millis() <= floor.time_ms);
+    cursor.after.as_u64() < floor.lsn && is_wanted
+}
+
+/// Where the oldest version stands: after the floor, or where floors differ after the time of the latest.
+fn oldest_version(range: &RangeState, keys: &KeyRange) -> (Lsn, Option<Timestamp>) {
+    let floors = floors(range, keys);
+    let highest = floors.iter().copied().fold(Floor::default(), Floor::max);
+    if floors.iter().all(|it| it.lsn == highest.lsn) {
+        return (Lsn::new(highest.lsn), None);
+    }
+    (Lsn::ZERO, Some(Timestamp::from_millis(highest.time_ms + 1)))
 }
 
 fn next_of<I>(sources: &mut [std::iter::Peekable<I>]) -> Option<Result<(Slice, Slice)>>

@@ -5,6 +5,8 @@ use millstream_core::{
     ChangeKind, EffectiveKey, Etag, Item, ItemId, Lsn, PartitionKey, TimeToLive, Timestamp,
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::keys::Place;
 
 /// What is known about a version of an item besides its body.
@@ -60,10 +62,23 @@ pub(crate) struct RangeRecord {
     pub(crate) committed_at: Timestamp,
     /// Bytes of live items.
     pub(crate) live_bytes: u64,
-    /// The newest commit that is no longer in the history.
-    pub(crate) history_floor: u64,
+    /// What is no longer in its history.
+    pub(crate) history_floor: Floor,
     /// The newest commit of its predecessors. What is not later may stand in an order of its own in time.
     pub(crate) inherited: u64,
+}
+
+/// The newest commit that is no longer in a history, and its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Floor {
+    pub(crate) lsn: u64,
+    pub(crate) time_ms: u64,
+}
+
+impl Floor {
+    pub(crate) fn max(self, other: Self) -> Self {
+        Self { lsn: self.lsn.max(other.lsn), time_ms: self.time_ms.max(other.time_ms) }
+    }
 }
 
 impl Stamp {
@@ -253,7 +268,8 @@ impl RangeRecord {
             self.newest,
             self.committed_at.as_millis(),
             self.live_bytes,
-            self.history_floor,
+            self.history_floor.lsn,
+            self.history_floor.time_ms,
             self.inherited,
         ];
         numbers.iter().flat_map(|it| it.to_le_bytes()).collect()
@@ -265,7 +281,7 @@ impl RangeRecord {
             newest: reader.u64()?,
             committed_at: Timestamp::from_millis(reader.u64()?),
             live_bytes: reader.u64()?,
-            history_floor: reader.u64()?,
+            history_floor: Floor { lsn: reader.u64()?, time_ms: reader.u64()? },
             inherited: reader.u64()?,
         })
     }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::read;
 use crate::guards::Guards;
-use crate::records::{ItemRecord, RangeRecord, Stamp};
+use crate::records::{Floor, ItemRecord, RangeRecord, Stamp};
 
 /// An open container.
 #[derive(Debug)]
@@ -53,8 +53,8 @@ pub(crate) struct Source {
     pub(crate) segment: u32,
     /// The keys of the range that may have entries there.
     pub(crate) keys: KeyRange,
-    /// The newest commit that is no longer in its history.
-    pub(crate) history_floor: u64,
+    /// What is no longer in its history.
+    pub(crate) history_floor: Floor,
     /// Whether its feed entries have moved to the range's own segment; then only history may be left.
     pub(crate) is_settled: bool,
 }

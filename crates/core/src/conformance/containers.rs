@@ -148,6 +148,7 @@ pub(super) async fn obligation_12_nothing_is_left_of_a_deleted_container(
     let refused = feed.wait(&keys, &continuation).await;
     must_fail(refused, ErrorKind::ContainerRecreated, "wait at an old position");
     new.create("k", "1").await;
+    drop(old);
     let new = new.reopened(subject).await;
     let refused = new.container.feed.read(&keys, &continuation, PageSize::default()).await;
     must_fail(refused, ErrorKind::ContainerRecreated, "read from an old position after reopening");

@@ -144,7 +144,7 @@ impl ContainerState {
     /// This runs before and after every call, so nobody sees an expired item.
     pub(super) fn expire_due(&mut self, now: Timestamp) {
         let is_due = |key: &EffectiveKey, stored: &Stored| {
-            self.shown(stored).expires_at.is_some_and(|it| it <= now)
+            self.expires_at(stored).is_some_and(|it| it <= now)
                 && !(stored.is_event && self.is_held(key, stored.item.lsn))
         };
         let due = self.items.iter().filter(|((key, _, _), stored)| is_due(key, stored));
@@ -161,11 +161,15 @@ impl ContainerState {
         self.info.settings.partition_key.effective(key)
     }
 
-    /// The item as a reader sees it: its expiry follows from the settings of now.
+    /// The item as a reader sees it.
     pub(super) fn shown(&self, stored: &Stored) -> Item {
+        Item { expires_at: self.expires_at(stored), ..stored.item.clone() }
+    }
+
+    /// Follows from the settings of now (5).
+    fn expires_at(&self, stored: &Stored) -> Option<Timestamp> {
         let default = self.info.settings.default_ttl;
-        let expires_at = TimeToLive::expiry(default, stored.ttl, stored.item.written_at);
-        Item { expires_at, ..stored.item.clone() }
+        TimeToLive::expiry(default, stored.ttl, stored.item.written_at)
     }
 
     fn write(&mut self, moment: &Moment<'_>, id: ItemId, body: NewBody) -> OperationResult {

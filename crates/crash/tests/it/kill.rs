@@ -48,11 +48,12 @@ fn prints_figures_last_and_ends_with_one_if_something_was_found() {
         let last: Vec<String> = text.lines().rev().take(2).map(str::to_owned).collect();
         (output.status.code(), last)
     };
-    let (code, last) = run(&["crash", "--rounds", "2", "--seed", "1"]);
+    let (code, last) = run(&["crash", "--subject", "naive", "--rounds", "2", "--seed", "1"]);
     assert_eq!((code, last[1].as_str()), (Some(0), "figure crash.rounds 2"));
     assert_eq!(last[0], "figure crash.violations 0");
-    let (code, last) = run(&["crash", "--rounds", "3", "--mutant", "batch-cut"]);
+    let (code, last) =
+        run(&["crash", "--subject", "naive", "--rounds", "3", "--mutant", "batch-cut"]);
     assert_eq!(code, Some(1));
     assert_ne!(last[0], "figure crash.violations 0");
-    assert_eq!(run(&["crash", "--mutant", "unheard-of"]).0, Some(2));
+    assert_eq!(run(&["crash", "--subject", "naive", "--mutant", "unheard-of"]).0, Some(2));
 }

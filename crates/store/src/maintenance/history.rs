@@ -10,7 +10,7 @@ use crate::containers::container_entry;
 use crate::engine::{lock, write};
 use crate::keys::Place;
 use crate::maintenance::{StepOutcome, Waiter, look, write_and_wait};
-use crate::records::HistoryRecord;
+use crate::records::{Floor, HistoryRecord};
 use crate::state::{ContainerState, RangeState, Source};
 use crate::store::Inner;
 use crate::tables::Table;
@@ -39,9 +39,7 @@ pub(crate) fn trim_step(
         };
         let count = looked.entries.len();
         let old: Vec<_> = looked.entries.into_iter().take_while(|it| is_old(&it.1)).collect();
-        let Some(floor) = old.last().and_then(|it| Place::from_key(&it.0)).map(|it| it.lsn) else {
-            continue;
-        };
+        let Some(floor) = old.last().and_then(|it| floor_at(&it.0, &it.1)) else { continue };
         let removed = old.iter().map(|it| Entry::remove(Table::History, it.0.clone())).collect();
         if segment == range.segment {
             trim_own(inner, range, floor, removed)?;
@@ -55,11 +53,16 @@ pub(crate) fn trim_step(
     Ok(outcome)
 }
 
+fn floor_at(key: &[u8], value: &[u8]) -> Option<Floor> {
+    let time_ms = HistoryRecord::peek(value)?.0.as_millis();
+    Some(Floor { lsn: Place::from_key(key)?.lsn, time_ms })
+}
+
 /// The floor is raised in the same write that removes what lies below it.
 fn trim_own(
     inner: &Inner,
     range: &Arc<RangeState>,
-    floor: u64,
+    floor: Floor,
     mut entries: Vec<Entry>,
 ) -> Result<()> {
     let mut numbering = lock(&range.numbering);
@@ -76,7 +79,7 @@ fn trim_source(
     container: &Arc<ContainerState>,
     range: &Arc<RangeState>,
     segment: u32,
-    floor: u64,
+    floor: Floor,
     mut entries: Vec<Entry>,
 ) -> Result<()> {
     let _guard = inner.changes.lock_blocking();
@@ -92,7 +95,7 @@ fn trim_source(
     write_and_wait(inner, entries)
 }
 
-fn raise(source: Source, segment: u32, floor: u64) -> Source {
+fn raise(source: Source, segment: u32, floor: Floor) -> Source {
     if source.segment != segment {
         return source;
     }

@@ -1,0 +1,3 @@
+//! The embedded store as a whole: the contract, random work against the reference, failing disks.
+
+mod conformance;
