@@ -45,9 +45,12 @@ pub(crate) async fn run(options: &Options) -> Result<Figures> {
     let mut ratios = Vec::new();
     for round in 1..=options.rounds {
         fill(&container.documents, ITEMS, ITEMS + expiring, SHAPE).await?;
-        let expired_before = opened.expired();
-        let writer =
-            || -> Box<dyn Writer> { Box::new(DocumentWriter(Arc::clone(&container.documents))) };
+        let committed = Arc::new(AtomicU64::new(0));
+        let newest_before = newest(&*container.feed).await?;
+        let writer = || -> Box<dyn Writer> {
+            let writer = DocumentWriter(Arc::clone(&container.documents));
+            Box::new(CountingWriter { writer, committed: Arc::clone(&committed) })
+        };
         let crowd = Crowd::start((0..WRITERS).map(|_| writer()).collect(), ITEMS);
         tokio::time::sleep(options.duration() / 5).await;
         crowd.enter_next_phase();
@@ -56,11 +59,12 @@ pub(crate) async fn run(options: &Options) -> Result<Figures> {
         clock.advance(Duration::from_secs(3601));
         let stopwatch = Stopwatch::start();
         crowd.enter_next_phase();
-        // Every expiry is a commit of its own. The writers' part of the numbers is subtracted; it is
-        // behind by one commit per writer at most.
-        while newest(&*container.feed).await? - newest_before - committed.load(Ordering::SeqCst)
-            < expiring
-        {
+        loop {
+            // Every expiry is a commit of its own; the writers' commits are subtracted.
+            let commits = newest(&*container.feed).await? - newest_before;
+            if expiring <= commits.saturating_sub(committed.load(Ordering::SeqCst)) {
+                break;
+            }
             if EXPIRY_TIME_MAX < stopwatch.elapsed() {
                 return Err("the items did not expire in five minutes".into());
             }

@@ -378,10 +378,21 @@ impl CheckedBatch {
         current: &mut dyn CurrentItems,
     ) -> Result<Vec<Step>> {
         let mut steps: Vec<Step> = Vec::with_capacity(self.operations.len());
+        let mut bytes = 0;
         for (index, operation) in self.operations.iter().enumerate() {
             let earlier = Earlier { steps: &steps, id: &operation.id };
             let step = operation.resolve(&self.partition_key, settings, &earlier, current);
-            steps.push(step.map_err(|error| error.at_operation(index))?);
+            let step = step.map_err(|error| error.at_operation(index))?;
+            // A small patch may rewrite a large item, so the limit counts what is written as well.
+            if let Step::Write { body, .. } = &step {
+                bytes += body.bytes.len();
+            }
+            if BATCH_BYTES_MAX < bytes {
+                let reason = "its items would exceed the limit of 2 MiB; patch fewer at a time";
+                let error = Error::new(ErrorKind::TooLarge, "commit a batch").because(reason);
+                return Err(error.at_operation(index));
+            }
+            steps.push(step);
         }
         Ok(steps)
     }
@@ -403,7 +414,11 @@ impl<'a> Earlier<'a> {
         self.steps.iter().enumerate().rev().find_map(|(index, step)| match step {
             Step::Write { id, body, .. } if id == self.id => Some(Touched::Written(index, body)),
             Step::Delete { id } if id == self.id => Some(Touched::Deleted),
-            _ => None,
+            Step::Write { .. }
+            | Step::Delete { .. }
+            | Step::Read(_)
+            | Step::ReadStep(_)
+            | Step::NotModified => None,
         })
     }
 }
@@ -431,12 +446,15 @@ impl CheckedOperation {
             }
             _ => {}
         }
-        if exists && !self.conditions_hold(touched.as_ref(), current)? {
-            if let Action::Read = self.action {
+        if exists {
+            let (matches, differs) = self.conditions(touched.as_ref(), current)?;
+            if matches && !differs && matches!(self.action, Action::Read) {
                 return Ok(Step::NotModified);
             }
-            let reason = "the item has changed since it was read; read it again";
-            return Err(self.refused(ErrorKind::PreconditionFailed, reason));
+            if !matches || !differs {
+                let reason = "the item has changed since it was read; read it again";
+                return Err(self.refused(ErrorKind::PreconditionFailed, reason));
+            }
         }
         let write = |body: NewBody| Step::Write { id: self.id.clone(), existed: exists, body };
         Ok(match &self.action {
@@ -456,14 +474,15 @@ impl CheckedOperation {
         })
     }
 
-    /// An item that an earlier step wrote has an etag nobody can know yet, so no etag matches it.
-    fn conditions_hold(
+    /// Whether if-match and if-none-match hold for an item that exists. One that an earlier step wrote has an etag that
+    /// nobody can know yet, so no etag matches it.
+    fn conditions(
         &self,
         touched: Option<&Touched<'_>>,
         current: &mut dyn CurrentItems,
-    ) -> Result<bool> {
+    ) -> Result<(bool, bool)> {
         if self.if_match.is_none() && self.if_none_match.is_none() {
-            return Ok(true);
+            return Ok((true, true));
         }
         let etag = if touched.is_some() { None } else { current.etag(&self.id)? };
         let matches = self.if_match.as_ref().is_none_or(|wanted| etag.as_ref() == Some(wanted));
@@ -472,7 +491,7 @@ impl CheckedOperation {
             Some(IfNoneMatch::Any) => false,
             Some(IfNoneMatch::Etag(known)) => etag.as_ref() != Some(known),
         };
-        Ok(matches && differs)
+        Ok((matches, differs))
     }
 
     fn existing(&self, current: &mut dyn CurrentItems) -> Result<Item> {

@@ -176,9 +176,10 @@ impl ContainerState {
         let key = (moment.key.clone(), moment.partition_key.clone(), id.clone());
         let previous = self.items.get(&key).map(|it| self.shown(it));
         // An event keeps its number when it is replaced (16).
-        let sequence = match &previous {
-            Some(previous) => previous.sequence,
-            None => body.is_event.then(|| self.next_sequence(moment.partition_key)),
+        let sequence = match previous.as_ref().and_then(|it| it.sequence) {
+            _ if !body.is_event => None,
+            Some(number) => Some(number),
+            None => Some(self.next_sequence(moment.partition_key)),
         };
         let item = Item {
             id,
