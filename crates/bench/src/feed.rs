@@ -18,10 +18,8 @@ use crate::{
 const SIZES: [u64; 3] = [10_000, 1_000_000, 5_000_000];
 /// Small, so that the largest container is written in minutes.
 const SHAPE: Shape = Shape { bytes: 200, ttl_seconds: None };
-/// The long read.
+/// What is read of each size in a round; a small container is read again and again.
 const CHANGES: u64 = 1_000_000;
-/// What is read of each size in a round.
-const CHANGES_PER_ROUND: u64 = 200_000;
 /// A reader that wants throughput asks for pages of this many items.
 const PAGE_ITEMS: usize = 1000;
 
@@ -38,27 +36,26 @@ pub(crate) async fn run(options: &Options) -> Result<Figures> {
         readers.push((size, Reader::new(container.feed).await?));
     }
 
-    let mut long = Vec::new();
+    let changes = options.scaled(CHANGES);
     let mut costs = vec![Vec::new(); readers.len()];
     for round in 1..=options.rounds {
-        for (index, (size, reader)) in readers.iter_mut().enumerate() {
-            let elapsed = reader.read(options.scaled(CHANGES_PER_ROUND)).await?;
-            let cost = elapsed.as_secs_f64() * 1e6 / float(options.scaled(CHANGES_PER_ROUND));
-            eprintln!("round {round}, {size} items: {cost:.3} us per change");
-            costs[index].push(cost);
+        for ((size, reader), costs) in readers.iter_mut().zip(&mut costs) {
+            let elapsed = reader.read(changes).await?;
+            let cost = elapsed.as_secs_f64() * 1e6 / float(changes);
+            eprintln!("round {round}, {size} items: {changes} changes, {cost:.3} us each");
+            costs.push(cost);
         }
-        let (_, middle) = &mut readers[1];
-        middle.rewind();
-        let elapsed = middle.read(options.scaled(CHANGES)).await?;
-        long.push(elapsed.as_secs_f64());
-        eprintln!("round {round}, {} changes in {elapsed:.2?}", options.scaled(CHANGES));
     }
 
-    let seconds = median(long);
-    println!("{} changes in order: {} s", options.scaled(CHANGES), optional(seconds, 3));
+    println!("reading {changes} changes in order:");
     for ((size, _), costs) in readers.iter().zip(&costs) {
         let cost = median(costs.iter().copied());
-        println!("{size:>9} items: {} us per change", optional(cost, 3));
+        let seconds = cost.map(|it| it * float(changes) / 1e6);
+        println!(
+            "{size:>9} items: {} s, {} us per change",
+            optional(seconds, 3),
+            optional(cost, 3),
+        );
     }
     let growth = costs[0].iter().zip(&costs[costs.len() - 1]).map(|(small, large)| large / small);
     let mut figures = Figures::default();

@@ -54,7 +54,8 @@ pub(crate) async fn run(options: &Options) -> Result<Figures> {
         let crowd = Crowd::start((0..WRITERS).map(|_| writer()).collect(), ITEMS);
         tokio::time::sleep(options.duration() / 5).await;
         crowd.enter_next_phase();
-        tokio::time::sleep(options.duration()).await;
+        // Twice a round: all later figures are compared with this one.
+        tokio::time::sleep(options.duration() * 2).await;
 
         clock.advance(Duration::from_secs(3601));
         let stopwatch = Stopwatch::start();

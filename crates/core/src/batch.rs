@@ -279,6 +279,17 @@ pub enum Action {
     Read,
 }
 
+impl Action {
+    /// Whether it is known already that this stores an event; a patch shows only when it is applied.
+    #[must_use]
+    pub fn writes_event(&self) -> bool {
+        match self {
+            Self::Create(body) | Self::Upsert(body) | Self::Replace(body) => body.is_event,
+            Self::Patch(_) | Self::Delete | Self::Read => false,
+        }
+    }
+}
+
 /// A body that may be stored, and what the store reads from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewBody {

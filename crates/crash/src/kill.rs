@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// A directory is used this often, then a fresh one is; reading it all after each kill would take ever longer.
-const ROUNDS_PER_DIRECTORY: u64 = 20;
+const ROUNDS_PER_DIRECTORY: u64 = 10;
 /// Most acknowledgements to wait for before a kill.
 const ACKS_BEFORE_KILL_MAX: u64 = 150;
 /// A child that says nothing for so long is stuck.
@@ -129,8 +129,10 @@ impl Life<'_> {
             text
         });
 
-        // Some kills come while the store opens, the others anywhere in a commit.
-        let acks_before = if random.one_in(5) { 0 } else { 1 + random.below(ACKS_BEFORE_KILL_MAX) };
+        // Some kills come while the store opens, more so if it is being created; the others anywhere in a commit.
+        let is_new = self.acks.is_empty();
+        let opening = random.one_in(if is_new { 2 } else { 5 });
+        let acks_before = if opening { 0 } else { 1 + random.below(ACKS_BEFORE_KILL_MAX) };
         let ended = wait(&hear, acks_before);
         thread::sleep(Duration::from_micros(random.below(if acks_before == 0 {
             20_000

@@ -163,6 +163,13 @@ fn run_power(arguments: &Arguments, target: Target) -> Result<PowerReport> {
 }
 
 fn run_mutants(arguments: &Arguments, target: &Target) -> Result<bool> {
+    // A store that fails without them would make every bug look caught.
+    let killed = kill(&kill_options(arguments, target.clone()), |it| it.violations.is_empty())?;
+    let options = power_options(arguments, target.clone());
+    let unplugged = unplug(&options, &read(&record(&options)?)?, |it| it.violations.is_empty())?;
+    if !killed.violations.is_empty() || !unplugged.violations.is_empty() {
+        return Err(Error::new("plant bugs: the store fails without them"));
+    }
     let mut all_caught = true;
     for name in target.mutants()? {
         let target = Target { mutant: Some(name.clone()), ..target.clone() };

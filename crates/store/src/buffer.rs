@@ -29,10 +29,30 @@ impl Entry {
     }
 }
 
+/// A key with its first bytes beside it: most comparisons end there, without a look at the heap.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    head: u128,
+    bytes: Slice,
+}
+
+impl Key {
+    fn new(bytes: Slice) -> Self {
+        let mut head = [0; 16];
+        let count = bytes.len().min(16);
+        head[..count].copy_from_slice(&bytes[..count]);
+        Self { head: u128::from_be_bytes(head), bytes }
+    }
+
+    pub(crate) fn bytes(&self) -> &Slice {
+        &self.bytes
+    }
+}
+
 /// Entries of all tables.
 #[derive(Debug, Default)]
 pub(crate) struct Layer {
-    tables: [BTreeMap<Slice, Option<Slice>>; Table::COUNT],
+    tables: [BTreeMap<Key, Option<Slice>>; Table::COUNT],
     bytes: usize,
     /// Whether entries may be in the tables already, because the log was replayed.
     replayed: bool,
@@ -61,11 +81,11 @@ impl Layer {
         self.through_group
     }
 
-    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<&Option<Slice>> {
+    fn get(&self, table: Table, key: &Key) -> Option<&Option<Slice>> {
         self.tables[table.index()].get(key)
     }
 
-    pub(crate) fn table(&self, table: Table) -> &BTreeMap<Slice, Option<Slice>> {
+    pub(crate) fn table(&self, table: Table) -> &BTreeMap<Key, Option<Slice>> {
         &self.tables[table.index()]
     }
 
@@ -75,10 +95,12 @@ impl Layer {
         from: &'a [u8],
         to: &'a [u8],
     ) -> impl Iterator<Item = (&'a Slice, &'a Option<Slice>)> {
-        let bounds = (Bound::Included(from), Bound::Excluded(to));
         // A reversed range makes BTreeMap panic.
-        let range = (from < to).then(|| self.tables[table.index()].range::<[u8], _>(bounds));
-        range.into_iter().flatten()
+        let range = (from < to).then(|| {
+            let bounds = (Bound::Included(Key::new(from.into())), Bound::Excluded(Key::new(to.into())));
+            self.tables[table.index()].range(bounds)
+        });
+        range.into_iter().flatten().map(|(key, value)| (&key.bytes, value))
     }
 
     pub(crate) fn apply(&mut self, entries: impl IntoIterator<Item = Entry>, group: u64) {
@@ -90,31 +112,32 @@ impl Layer {
 
     fn apply_one(&mut self, entry: Entry) {
         let Entry { table, key, value } = entry;
+        let key = Key::new(key);
         let map = &mut self.tables[table.index()];
         // A key that is written once and is gone again before it moved to the tables need not leave a trace.
         if value.is_none() && table.writes_keys_once() && !self.replayed {
-            if let Some(Some(old)) = map.get(&*key) {
-                self.bytes -= cost(&key, Some(old));
-                map.remove(&*key);
+            if let Some(Some(old)) = map.get(&key) {
+                self.bytes -= cost(key.bytes.len(), Some(old));
+                map.remove(&key);
                 return;
             }
         }
-        self.bytes += cost(&key, value.as_ref());
-        let key_bytes = key.len();
+        let key_bytes = key.bytes.len();
+        self.bytes += cost(key_bytes, value.as_ref());
         if let Some(old) = map.insert(key, value) {
-            let old_bytes = ENTRY_OVERHEAD_BYTES + key_bytes + old.map_or(0, |it| it.len());
-            self.bytes -= old_bytes;
+            self.bytes -= cost(key_bytes, old.as_ref());
         }
     }
 }
 
 impl Buffer {
     /// The answer of the buffer; none if it has to be looked up in the tables.
-    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<Option<Slice>> {
-        if let Some(value) = self.active.get(table, key) {
+    pub(crate) fn get(&self, table: Table, key: &Slice) -> Option<Option<Slice>> {
+        let key = Key::new(key.clone());
+        if let Some(value) = self.active.get(table, &key) {
             return Some(value.clone());
         }
-        self.frozen.as_ref()?.get(table, key).cloned()
+        self.frozen.as_ref()?.get(table, &key).cloned()
     }
 
     /// Freezes the active layer.
@@ -134,8 +157,8 @@ impl Buffer {
     }
 }
 
-fn cost(key: &Slice, value: Option<&Slice>) -> usize {
-    ENTRY_OVERHEAD_BYTES + key.len() + value.map_or(0, |it| it.len())
+fn cost(key_bytes: usize, value: Option<&Slice>) -> usize {
+    ENTRY_OVERHEAD_BYTES + key_bytes + value.map_or(0, |it| it.len())
 }
 
 /// Rough memory of an entry besides its bytes: two slices, their heads and a place in the tree.
@@ -153,18 +176,30 @@ mod tests {
         Entry::remove(Table::Feed, key.as_bytes())
     }
 
+    fn key(text: &str) -> Key {
+        Key::new(text.as_bytes().into())
+    }
+
+    #[test]
+    fn keys_sort_as_their_bytes_do() {
+        let texts = ["", "\0", "\0\0", "a", "a\0", "aaaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaa\0", "aaaaaaaaaaaaaaaab", "b"];
+        for pair in texts.windows(2) {
+            assert!(key(pair[0]) < key(pair[1]), "{pair:?}");
+        }
+    }
+
     #[test]
     fn a_feed_entry_that_came_and_went_leaves_no_trace() {
         let mut layer = Layer::default();
         layer.apply([put("a", "1"), remove("a")], 1);
-        assert_eq!((layer.get(Table::Feed, b"a"), layer.bytes()), (None, 0));
+        assert_eq!((layer.get(Table::Feed, &key("a")), layer.bytes()), (None, 0));
     }
 
     #[test]
     fn after_a_replay_it_may_be_in_the_tables_and_leaves_one() {
         let mut layer = Layer::after_replay();
         layer.apply([put("a", "1"), remove("a")], 1);
-        assert_eq!(layer.get(Table::Feed, b"a"), Some(&None));
+        assert_eq!(layer.get(Table::Feed, &key("a")), Some(&None));
     }
 
     #[test]
@@ -173,9 +208,9 @@ mod tests {
         buffer.active.apply([put("a", "1")], 1);
         buffer.freeze();
         buffer.active.apply([remove("a")], 2);
-        assert_eq!(buffer.get(Table::Feed, b"a"), Some(None));
+        assert_eq!(buffer.get(Table::Feed, &key("a").bytes), Some(None));
         buffer.thaw();
-        assert_eq!(buffer.get(Table::Feed, b"a"), Some(None));
+        assert_eq!(buffer.get(Table::Feed, &key("a").bytes), Some(None));
         assert_eq!(buffer.generation, 1);
     }
 

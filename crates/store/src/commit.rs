@@ -7,16 +7,16 @@ use bytes::Bytes;
 use fjall::Slice;
 use futures_channel::oneshot;
 use millstream_core::{
-    Batch, BatchOutcome, ChangeKind, CheckedBatch, ContainerInfo, ContainerSettings, CurrentItems, EffectiveKey,
+    Action, Batch, BatchOutcome, ChangeKind, CheckedBatch, ContainerInfo, ContainerSettings, CurrentItems, EffectiveKey,
     Error, ErrorKind, Etag, Item, ItemId, Lsn, NewBody, OperationResult, PartitionKey, Result, Step,
     Timestamp,
 };
 
 use crate::buffer::Entry;
-use crate::engine::{Engine, Prefetched, lock, overloaded, stopped};
+use crate::engine::{Engine, Lookup, Prefetched, lock, overloaded, stopped};
 use crate::keys::{self, Place};
 use crate::records::{FeedRecord, HistoryRecord, ItemRecord, RangeRecord, Stamp, encode_feed};
-use crate::state::{ContainerState, Numbering, Pending, RangeState};
+use crate::state::{ContainerState, Latest, Numbering, RangeState};
 use crate::tables::Table;
 
 /// Commits a batch and waits until it is durable and visible.
@@ -42,6 +42,8 @@ pub(crate) async fn commit(
                     Err(oneshot::Canceled) => Err(stopped("it was closed").with_unknown_effect()),
                 };
             }
+            // Some items have to be looked up on disk, which must not keep other commits waiting.
+            Submitted::Unknown => request.prefetch()?,
             // The range is being split or merged; its successors take commits in a moment.
             Submitted::Moved => moved.await,
         }
@@ -59,16 +61,18 @@ struct Request<'a> {
     /// The distinct items it touches, and their keys.
     ids: Vec<ItemId>,
     keys: Vec<Slice>,
-    prefetched: Prefetched,
+    /// Whether an item is expected to be there; if not, the tables say so without a look at the disk.
+    expected: Vec<bool>,
+    prefetched: Option<Prefetched>,
     /// The key of the event number of the partition.
     sequence_key: Slice,
-    prefetched_sequence: Prefetched,
 }
 
 enum Submitted {
     /// It only read.
     Done(BatchOutcome),
     Queued(BatchOutcome, oneshot::Receiver<Result<(), Arc<str>>>),
+    Unknown,
     Moved,
 }
 
@@ -80,10 +84,12 @@ impl<'a> Request<'a> {
         batch: CheckedBatch,
         effective: EffectiveKey,
     ) -> Result<Self> {
-        let mut ids: Vec<ItemId> = Vec::with_capacity(batch.operations.len());
+        let count = batch.operations.len();
+        let (mut ids, mut expected) = (Vec::<ItemId>::with_capacity(count), Vec::with_capacity(count));
         for operation in &batch.operations {
             if !ids.contains(&operation.id) {
                 ids.push(operation.id.clone());
+                expected.push(!matches!(operation.action, Action::Create(_)));
             }
         }
         let partition = keys::partition(container.id, &effective, &batch.partition_key);
@@ -96,9 +102,7 @@ impl<'a> Request<'a> {
         let keys: Vec<Slice> = ids.iter().map(item_key).collect();
         let sequence_key = Slice::from(partition);
         Ok(Self {
-            prefetched: engine.prefetch(Table::Items, &keys)?,
-            prefetched_sequence: engine
-                .prefetch(Table::Sequences, std::slice::from_ref(&sequence_key))?,
+            prefetched: None,
             info,
             engine,
             container,
@@ -106,8 +110,14 @@ impl<'a> Request<'a> {
             effective,
             ids,
             keys,
+            expected,
             sequence_key,
         })
+    }
+
+    fn prefetch(&mut self) -> Result<()> {
+        self.prefetched = Some(self.engine.prefetch(Table::Items, &self.keys)?);
+        Ok(())
     }
 
     fn submit(&mut self, range: &Arc<RangeState>) -> Result<Submitted> {
@@ -121,7 +131,9 @@ impl<'a> Request<'a> {
         }
         self.info = self.container.info();
         let now = self.engine.options().clock.now().max(numbering.record.committed_at);
-        let mut current = self.current(&numbering, now)?;
+        let Some(mut current) = self.current(&numbering, now)? else {
+            return Ok(Submitted::Unknown);
+        };
         let steps = self.batch.resolve(&self.info.settings, &mut current)?;
         let writes = steps.iter().any(|it| matches!(it, Step::Write { .. } | Step::Delete { .. }));
         if !writes {
@@ -134,15 +146,16 @@ impl<'a> Request<'a> {
         self.enqueue(range, &mut numbering, built)
     }
 
-    fn current<'r>(&'r self, numbering: &Numbering, now: Timestamp) -> Result<Current<'r>> {
-        let stored = self.engine.get_prefetched(Table::Items, &self.keys, &self.prefetched)?;
+    /// The items as the range has them; none if some have to be looked up on disk first.
+    fn current<'r>(&'r self, numbering: &Numbering, now: Timestamp) -> Result<Option<Current<'r>>> {
         let mut slots = Vec::with_capacity(self.keys.len());
-        for (key, stored) in self.keys.iter().zip(stored) {
-            let before = match numbering.pending.get(key) {
-                Some(pending) => pending.version.clone().map(|(record, body)| (record, Some(body))),
-                None => match stored {
-                    None => None,
-                    Some(bytes) => Some((decode_item(&bytes)?, None)),
+        for (index, key) in self.keys.iter().enumerate() {
+            let before = match numbering.latest(key) {
+                Some(latest) => latest.version.clone().map(|(record, body)| (record, Some(body))),
+                None => match self.stored(index)? {
+                    Lookup::Unknown => return Ok(None),
+                    Lookup::Known(None) => None,
+                    Lookup::Known(Some(bytes)) => Some((decode_item(&bytes)?, None)),
                 },
             };
             let is_expired = before.as_ref().is_some_and(|(record, _)| {
@@ -150,7 +163,19 @@ impl<'a> Request<'a> {
             });
             slots.push(Slot { before, is_expired });
         }
-        Ok(Current { request: self, slots })
+        Ok(Some(Current { request: self, slots }))
+    }
+
+    fn stored(&self, index: usize) -> Result<Lookup> {
+        let key = &self.keys[index];
+        if let Some(prefetched) = &self.prefetched {
+            return self.engine.get_prefetched(Table::Items, key, prefetched, index);
+        }
+        match self.engine.get_recent(Table::Items, key) {
+            Some(answer) => Ok(Lookup::Known(answer)),
+            None if self.expected[index] => Ok(Lookup::Unknown),
+            None => Ok(Lookup::Known(self.engine.get_stored(Table::Items, key)?)),
+        }
     }
 
     fn enqueue(
@@ -159,15 +184,12 @@ impl<'a> Request<'a> {
         numbering: &mut Numbering,
         built: Built,
     ) -> Result<Submitted> {
-        let Built { entries, record, results, pending, sequence } = built;
+        let Built { entries, record, results, latest, sequence } = built;
         let lsn = record.newest;
         let (reply, done) = oneshot::channel();
-        let keys: Vec<Slice> = pending.iter().map(|(key, _)| key.clone()).collect();
-        let partition = sequence.map(|_| self.sequence_key.clone());
         let completed = Arc::clone(range);
         let completion = Box::new(move |outcome: Result<(), Arc<str>>| {
             if outcome.is_ok() {
-                lock(&completed.numbering).settle(lsn, &keys, partition.as_ref());
                 completed.advance(lsn);
             }
             completed.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -180,10 +202,9 @@ impl<'a> Request<'a> {
             range.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(error);
         }
-        numbering.record = record;
-        numbering.pending.extend(pending);
+        numbering.note(record, latest, range.newest());
         if let Some(number) = sequence {
-            numbering.pending_sequences.insert(self.sequence_key.clone(), (number, lsn));
+            numbering.note_sequence(self.sequence_key.clone(), number, range.newest());
         }
         let outcome = BatchOutcome { lsn: Lsn::new(lsn), results };
         Ok(Submitted::Queued(outcome, done))
@@ -254,6 +275,8 @@ struct Commit<'a> {
     /// What has become of each item so far.
     after: Vec<Option<After>>,
     entries: Vec<Entry>,
+    /// Values are put together here, so that each is allocated once.
+    scratch: Vec<u8>,
 }
 
 #[derive(Clone)]
@@ -267,7 +290,7 @@ struct Built {
     entries: Vec<Entry>,
     record: RangeRecord,
     results: Vec<OperationResult>,
-    pending: Vec<(Slice, Pending)>,
+    latest: Vec<(Slice, Latest)>,
     sequence: Option<u64>,
 }
 
@@ -292,6 +315,7 @@ impl<'a> Commit<'a> {
             sequence: None,
             after: vec![None; count],
             entries: Vec::with_capacity(count * 3 + 1),
+            scratch: Vec::with_capacity(1024),
         }
     }
 
@@ -314,12 +338,12 @@ impl<'a> Commit<'a> {
             committed_at: self.now,
             ..self.numbering.record
         };
-        let pending = self.finish(&mut record);
+        let latest = self.finish(&mut record);
         if let Some(number) = self.sequence {
             let key = self.request.sequence_key.clone();
             self.entries.push(Entry::put(Table::Sequences, key, number.to_le_bytes()));
         }
-        Ok(Built { entries: self.entries, record, results, pending, sequence: self.sequence })
+        Ok(Built { entries: self.entries, record, results, latest, sequence: self.sequence })
     }
 
     fn write(&mut self, id: ItemId, existed: bool, body: NewBody) -> Result<OperationResult> {
@@ -407,21 +431,17 @@ impl<'a> Commit<'a> {
     }
 
     fn next_sequence(&mut self) -> Result<u64> {
-        let last = match (self.sequence, self.numbering.pending_sequences.get(&self.request.sequence_key)) {
-            (Some(number), _) => number,
-            (None, Some((number, _))) => *number,
-            (None, None) => self.stored_sequence()?,
+        let last = match self.sequence.or_else(|| self.numbering.sequence(&self.request.sequence_key)) {
+            Some(number) => number,
+            None => self.stored_sequence()?,
         };
         self.sequence = Some(last + 1);
         Ok(last + 1)
     }
 
     fn stored_sequence(&self) -> Result<u64> {
-        let request = self.request;
-        let key = std::slice::from_ref(&request.sequence_key);
-        let stored =
-            request.engine.get_prefetched(Table::Sequences, key, &request.prefetched_sequence)?;
-        match &stored[0] {
+        let stored = self.request.engine.get(Table::Sequences, self.request.sequence_key.clone())?;
+        match stored {
             None => Ok(0),
             Some(bytes) => {
                 let number = bytes[..].try_into().map(u64::from_le_bytes);
@@ -431,8 +451,8 @@ impl<'a> Commit<'a> {
     }
 
     /// Turns what has become of each item into entries: the version before leaves the feed, the last one enters it.
-    fn finish(&mut self, record: &mut RangeRecord) -> Vec<(Slice, Pending)> {
-        let mut pending = Vec::with_capacity(self.after.len());
+    fn finish(&mut self, record: &mut RangeRecord) -> Vec<(Slice, Latest)> {
+        let mut latest = Vec::with_capacity(self.after.len());
         for (slot, after) in std::mem::take(&mut self.after).into_iter().enumerate() {
             let Some(after) = after else { continue };
             let key = &self.request.keys[slot];
@@ -451,9 +471,9 @@ impl<'a> Commit<'a> {
                     Some((written, body))
                 }
             };
-            pending.push((key.clone(), Pending { lsn: self.lsn, version }));
+            latest.push((key.clone(), Latest { lsn: self.lsn, version }));
         }
-        pending
+        latest
     }
 
     fn enter(&mut self, slot: usize, stamp: Stamp, body: &Bytes) -> ItemRecord {
@@ -465,9 +485,11 @@ impl<'a> Commit<'a> {
             body_bytes: u32::try_from(body.len()).expect("an item has at most 2 MiB"),
         };
         let partition_key: &PartitionKey = &request.batch.partition_key;
-        let value = encode_feed(&stamp, &request.effective, partition_key, &request.ids[slot], body);
-        self.entries.push(Entry::put(Table::Feed, record.place().key(), value));
-        self.entries.push(Entry::put(Table::Items, key.clone(), record.encode()));
+        let (id, scratch) = (&request.ids[slot], &mut self.scratch);
+        encode_feed(scratch, &stamp, &request.effective, partition_key, id, body);
+        self.entries.push(Entry::put(Table::Feed, record.place().key(), &scratch[..]));
+        record.encode(scratch);
+        self.entries.push(Entry::put(Table::Items, key.clone(), &scratch[..]));
         if let Some(at) = stamp.expiry(request.info.settings.default_ttl) {
             self.entries.push(Entry::put(Table::Expiry, keys::expiry(at, key), []));
         }
@@ -501,7 +523,7 @@ pub(crate) fn decode_item(bytes: &[u8]) -> Result<ItemRecord> {
 /// The body of a version that is the newest and visible.
 pub(crate) fn stored_body(engine: &Engine, record: &ItemRecord) -> Result<Bytes> {
     let missing = || Error::new(ErrorKind::Corrupt, "read the body of an item from the feed");
-    let bytes = engine.get(Table::Feed, &record.place().key())?.ok_or_else(missing)?;
+    let bytes = engine.get(Table::Feed, record.place().key())?.ok_or_else(missing)?;
     let feed = FeedRecord::decode(&bytes).ok_or_else(missing)?;
     Ok(Bytes::copy_from_slice(feed.body))
 }

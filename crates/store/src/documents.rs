@@ -82,7 +82,7 @@ impl ContainerDocuments {
         for _ in 0..RACES_MAX {
             let Some(bytes) = self.engine.get(Table::Items, item_key)? else { return Ok(None) };
             let record = decode_item(&bytes)?;
-            let Some(bytes) = self.engine.get(Table::Feed, &record.place().key())? else { continue };
+            let Some(bytes) = self.engine.get(Table::Feed, record.place().key())? else { continue };
             let now = self.engine.options().clock.now();
             return item_of(&self.container, settings, record.place(), &bytes, now);
         }

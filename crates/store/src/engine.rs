@@ -57,6 +57,19 @@ struct Queue {
     is_closed: bool,
 }
 
+impl Queue {
+    /// Empties it but keeps its memory, unless a burst has made it large.
+    fn clear(&mut self) {
+        if KEPT_BYTES_MAX < self.bytes.capacity() {
+            self.bytes = Vec::new();
+        }
+        self.bytes.clear();
+        self.entries.clear();
+        self.ranges.clear();
+        self.completions.clear();
+    }
+}
+
 #[derive(Default)]
 struct FlushState {
     is_wanted: bool,
@@ -159,11 +172,12 @@ impl Engine {
     }
 
     /// Looks a key up.
-    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Slice>> {
-        let recent = read(&self.buffer).get(table, key);
+    pub(crate) fn get(&self, table: Table, key: impl Into<Slice>) -> Result<Option<Slice>> {
+        let key = key.into();
+        let recent = read(&self.buffer).get(table, &key);
         match recent {
             Some(answer) => Ok(answer),
-            None => self.tables.get(table, key),
+            None => self.tables.get(table, &key),
         }
     }
 
@@ -181,23 +195,34 @@ impl Engine {
         Ok(Prefetched { generation, answers })
     }
 
-    /// Looks keys up that were prefetched before.
+    /// Looks a key up that was prefetched before.
     pub(crate) fn get_prefetched(
         &self,
         table: Table,
-        keys: &[Slice],
+        key: &Slice,
         prefetched: &Prefetched,
-    ) -> Result<Vec<Option<Slice>>> {
+        index: usize,
+    ) -> Result<Lookup> {
         let buffer = read(&self.buffer);
         let is_current = buffer.generation == prefetched.generation;
-        let recent: Vec<_> = keys.iter().map(|key| buffer.get(table, key)).collect();
+        let recent = buffer.get(table, key);
         drop(buffer);
-        let answer = |(index, recent): (usize, Option<Option<Slice>>)| match recent {
-            Some(answer) => Ok(answer),
-            None if is_current => Ok(prefetched.answers[index].clone()),
-            None => self.tables.get(table, &keys[index]),
-        };
-        recent.into_iter().enumerate().map(answer).collect()
+        match recent {
+            Some(answer) => Ok(Lookup::Known(answer)),
+            None if is_current => Ok(Lookup::Known(prefetched.answers[index].clone())),
+            // Recent commits moved to the tables in between; the next look finds them there, in memory by now.
+            None => Ok(Lookup::Known(self.tables.get(table, key)?)),
+        }
+    }
+
+    /// What recent commits say about a key; none if they say nothing.
+    pub(crate) fn get_recent(&self, table: Table, key: &Slice) -> Option<Option<Slice>> {
+        read(&self.buffer).get(table, key)
+    }
+
+    /// What the tables say about a key; counts only if recent commits say nothing.
+    pub(crate) fn get_stored(&self, table: Table, key: &Slice) -> Result<Option<Slice>> {
+        self.tables.get(table, key)
     }
 
     /// Sections of tables as they are now.
@@ -239,10 +264,8 @@ impl Engine {
     /// The thread that logs commits in groups: everything that has been queued while the last group was synced.
     pub(crate) fn run_log(&self) {
         let mut unsynced = false;
-        loop {
-            let Some(mut group) = self.next_group(unsynced) else {
-                return;
-            };
+        let mut group = Queue::default();
+        while self.next_group(&mut group, unsynced) {
             if group.completions.is_empty() {
                 unsynced = self.sync_log().is_err();
                 continue;
@@ -250,10 +273,11 @@ impl Engine {
             match self.write_group(&mut group) {
                 Ok((number, is_synced)) => {
                     unsynced = !is_synced;
-                    self.complete(group, number);
+                    self.complete(&mut group, number);
                 }
-                Err(error) => self.fail(&error.to_string(), group.completions),
+                Err(error) => self.fail(&error.to_string(), group.completions.drain(..).collect()),
             }
+            group.clear();
         }
     }
 
@@ -295,7 +319,21 @@ impl Engine {
         }
     }
 
-    fn next_group(&self, unsynced: bool) -> Option<Queue> {
+    /// After many crashes in a row the log has many segments with little in each; then what was replayed moves to the tables.
+    pub(crate) fn shorten_log(&self) {
+        if lock(&self.log).live_segments() <= LIVE_SEGMENTS_MAX {
+            return;
+        }
+        let mut buffer = write(&self.buffer);
+        if buffer.frozen.is_none() {
+            buffer.freeze();
+        }
+        drop(buffer);
+        self.request_flush();
+    }
+
+    /// Exchanges the empty `group` for everything that waits; false at the end. An empty one means that it is time to sync.
+    fn next_group(&self, group: &mut Queue, unsynced: bool) -> bool {
         let mut queue = lock(&self.queue);
         while queue.completions.is_empty() {
             if queue.is_closed {
@@ -303,23 +341,22 @@ impl Engine {
                 if unsynced {
                     let _ = self.sync_log();
                 }
-                return None;
+                return false;
             }
             match (self.options.durability, unsynced) {
                 (Durability::Interval(interval), true) => {
                     let waited = self.queued.wait_timeout(queue, interval);
                     queue = waited.expect("no holder of the lock panics").0;
                     if queue.completions.is_empty() {
-                        return Some(Queue::default());
+                        return true;
                     }
                 }
                 _ => queue = self.queued.wait(queue).expect("no holder of the lock panics"),
             }
         }
-        let is_closed = queue.is_closed;
-        let group = std::mem::take(&mut *queue);
-        queue.is_closed = is_closed;
-        Some(group)
+        group.is_closed = queue.is_closed;
+        std::mem::swap(&mut *queue, group);
+        true
     }
 
     fn write_group(&self, group: &mut Queue) -> io::Result<(u64, bool)> {
@@ -358,10 +395,10 @@ impl Engine {
         synced.map_err(|error| self.fail(&error.to_string(), Vec::new()))
     }
 
-    fn complete(&self, group: Queue, number: u64) {
+    fn complete(&self, group: &mut Queue, number: u64) {
         self.make_room();
         let mut buffer = write(&self.buffer);
-        buffer.active.apply(group.entries, number);
+        buffer.active.apply(group.entries.drain(..), number);
         let is_full = self.options.write_buffer_bytes <= buffer.active.bytes();
         let freezes = is_full && buffer.frozen.is_none();
         if freezes {
@@ -373,7 +410,7 @@ impl Engine {
         }
         let count = u64::try_from(group.completions.len()).unwrap_or(u64::MAX);
         self.counts.commits.fetch_add(count, Ordering::Relaxed);
-        for completion in group.completions {
+        for completion in group.completions.drain(..) {
             completion(Ok(()));
         }
     }
@@ -467,6 +504,14 @@ impl Engine {
     }
 }
 
+/// The answer to a look at a key.
+#[derive(Debug)]
+pub(crate) enum Lookup {
+    Known(Option<Slice>),
+    /// It may be on disk.
+    Unknown,
+}
+
 /// Answers of the tables that were looked up ahead of time.
 #[derive(Debug)]
 pub(crate) struct Prefetched {
@@ -556,8 +601,12 @@ pub(crate) const LOG_DIRECTORY: &str = "log";
 
 /// Length of a value that says the key is gone.
 const REMOVED: u32 = u32::MAX;
+/// Memory of a group that is kept for the next one.
+const KEPT_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of commits that may wait for the log before more are refused.
 const GROUP_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Segments with groups that were replayed, before they are moved to the tables at once.
+const LIVE_SEGMENTS_MAX: usize = 6;
 /// Tables of the newest level that may wait for compaction before commits are slowed down.
 const BACKLOG_MAX: usize = 24;
 const SLOWDOWN_MAX: Duration = Duration::from_millis(8);

@@ -87,6 +87,10 @@ impl Log {
         let incarnation = found.last().map_or(0, |(header, ..)| header.incarnation) + 1;
 
         let read = Reading::through(&found, applied)?;
+        // A process that died may have left groups that were written but not synced. From here on they count as kept.
+        for (_, file, _) in found.iter().filter(|it| read.used.contains(&it.0)) {
+            file.file.sync().map_err(failed)?;
+        }
         let mut live = VecDeque::new();
         for (header, file, _) in found {
             if header.first_group <= read.last && read.used.contains(&header) {
@@ -108,11 +112,6 @@ impl Log {
             end: u64::MAX,
         };
         Ok(Recovered { log, groups: read.groups })
-    }
-
-    /// The number the next group gets.
-    pub(crate) fn next_group(&self) -> u64 {
-        self.next_group
     }
 
     /// The number of segments that hold groups which have not moved to the tables.

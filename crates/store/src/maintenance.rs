@@ -18,7 +18,7 @@ pub(crate) use crate::maintenance::expiry::lags;
 
 use crate::buffer::Entry;
 use crate::engine::{Completion, read, stopped};
-use crate::state::{ContainerState, RangeState};
+use crate::state::{ContainerState, Latest, Numbering, RangeState};
 use crate::store::Inner;
 use crate::view::Section;
 use crate::records::RangeRecord;
@@ -156,23 +156,15 @@ impl Waiter {
 pub(crate) fn enqueue_for_range(
     inner: &Inner,
     range: &Arc<RangeState>,
+    numbering: &mut Numbering,
     entries: Vec<Entry>,
     record: RangeRecord,
-    keys: Vec<fjall::Slice>,
+    items: Vec<(fjall::Slice, Latest)>,
 ) -> Result<Waiter> {
     let completed = Arc::clone(range);
-    let lsn = record.newest;
-    let (waiter, completion) = Waiter::new(move || {
-        let mut numbering = crate::engine::lock(&completed.numbering);
-        for key in &keys {
-            if numbering.pending.get(key).is_some_and(|it| it.lsn <= lsn) {
-                numbering.pending.remove(key);
-            }
-        }
-        drop(numbering);
-        completed.advance(lsn);
-    });
+    let (waiter, completion) = Waiter::new(move || completed.advance(record.newest));
     inner.engine.enqueue(entries, Some((range.segment, record)), completion)?;
+    numbering.note(record, items, range.newest());
     Ok(waiter)
 }
 

@@ -140,12 +140,11 @@ impl ItemRecord {
         self.stamp.place(self.segment)
     }
 
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(42);
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.clear();
         out.extend_from_slice(&self.segment.to_le_bytes());
-        self.stamp.encode(&mut out);
+        self.stamp.encode(out);
         out.extend_from_slice(&self.body_bytes.to_le_bytes());
-        out
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
@@ -161,19 +160,19 @@ impl ItemRecord {
 
 /// Writes the value of a feed entry.
 pub(crate) fn encode_feed(
+    out: &mut Vec<u8>,
     stamp: &Stamp,
     effective: &EffectiveKey,
     partition_key: &PartitionKey,
     id: &ItemId,
     body: &[u8],
-) -> Vec<u8> {
-    let mut out = Vec::with_capacity(96 + id.as_str().len() + body.len());
+) {
+    out.clear();
     out.extend_from_slice(&stamp.written_at.as_millis().to_le_bytes());
     out.extend_from_slice(&ttl_number(stamp.ttl).to_le_bytes());
     out.extend_from_slice(&stamp.sequence.unwrap_or(0).to_le_bytes());
-    encode_identity(&mut out, effective.as_bytes(), partition_key, id);
+    encode_identity(out, effective.as_bytes(), partition_key, id);
     out.extend_from_slice(body);
-    out
 }
 
 impl<'a> FeedRecord<'a> {

@@ -1,6 +1,5 @@
 //! Containers and ranges as they are known in memory.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -12,6 +11,7 @@ use millstream_core::{
     Result, Timestamp,
 };
 
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::read;
@@ -63,17 +63,18 @@ pub(crate) struct Source {
 #[derive(Debug)]
 pub(crate) struct Numbering {
     pub(crate) record: RangeRecord,
-    /// Items whose newest version is not visible yet, by key.
-    pub(crate) pending: HashMap<Slice, Pending>,
-    /// Event numbers that are not visible yet, by partition, with the commit that gave them.
-    pub(crate) pending_sequences: HashMap<Slice, (u64, u64)>,
+    /// Items that were committed lately, by key. Those that are not visible yet must be found here; others may.
+    latest: FxHashMap<Slice, Latest>,
+    latest_bytes: usize,
+    /// The last event number of partitions that were given one lately, and the commit that gave it.
+    sequences: FxHashMap<Slice, (u64, u64)>,
     /// Set when the range is being split or merged; commits wait for its successors.
     pub(crate) is_closed: bool,
 }
 
-/// The state of an item after a commit that is not durable yet.
+/// The state of an item after a commit.
 #[derive(Clone, Debug)]
-pub(crate) struct Pending {
+pub(crate) struct Latest {
     /// The commit.
     pub(crate) lsn: u64,
     /// None if the item was removed.
@@ -166,8 +167,9 @@ impl RangeState {
             sources: RwLock::new(Arc::new(sources)),
             numbering: Mutex::new(Numbering {
                 record,
-                pending: HashMap::new(),
-                pending_sequences: HashMap::new(),
+                latest: FxHashMap::default(),
+                latest_bytes: 0,
+                sequences: FxHashMap::default(),
                 is_closed: false,
             }),
             visible: AtomicU64::new(record.newest),
@@ -197,17 +199,44 @@ impl RangeState {
 }
 
 impl Numbering {
-    /// Forgets what a commit left pending, now that it is visible.
-    pub(crate) fn settle(&mut self, lsn: u64, keys: &[Slice], partition: Option<&Slice>) {
-        for key in keys {
-            if self.pending.get(key).is_some_and(|it| it.lsn == lsn) {
-                self.pending.remove(key);
-            }
+    pub(crate) fn latest(&self, key: &Slice) -> Option<&Latest> {
+        self.latest.get(key)
+    }
+
+    pub(crate) fn sequence(&self, partition: &Slice) -> Option<u64> {
+        self.sequences.get(partition).map(|it| it.0)
+    }
+
+    /// Notes what a queued commit leaves behind. Everything up to `visible` can be looked up elsewhere and may be forgotten.
+    pub(crate) fn note(&mut self, record: RangeRecord, items: Vec<(Slice, Latest)>, visible: Lsn) {
+        self.record = record;
+        if LATEST_BYTES_MAX < self.latest_bytes || LATEST_MAX < self.latest.len() {
+            self.latest.retain(|_, it| visible.as_u64() < it.lsn);
+            self.latest_bytes = self.latest.values().map(Latest::bytes).sum();
         }
-        if let Some(partition) = partition {
-            if self.pending_sequences.get(partition).is_some_and(|it| it.1 == lsn) {
-                self.pending_sequences.remove(partition);
+        for (key, latest) in items {
+            self.latest_bytes += latest.bytes();
+            if let Some(old) = self.latest.insert(key, latest) {
+                self.latest_bytes -= old.bytes();
             }
         }
     }
+
+    pub(crate) fn note_sequence(&mut self, partition: Slice, number: u64, visible: Lsn) {
+        if LATEST_MAX < self.sequences.len() {
+            self.sequences.retain(|_, (_, lsn)| visible.as_u64() < *lsn);
+        }
+        self.sequences.insert(partition, (number, self.record.newest));
+    }
 }
+
+impl Latest {
+    fn bytes(&self) -> usize {
+        self.version.as_ref().map_or(0, |it| it.1.len())
+    }
+}
+
+/// Items that may be remembered although they can be looked up.
+const LATEST_MAX: usize = 8192;
+/// Bytes of bodies that may be remembered although they can be looked up.
+const LATEST_BYTES_MAX: usize = 8 * 1024 * 1024;

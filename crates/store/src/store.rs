@@ -96,10 +96,15 @@ impl Store {
         };
         fs::create_dir_all(directory).map_err(failed)?;
         let lock = lock_directory(directory)?;
-        if !Format::check(directory)? {
-            create(directory).map_err(failed)?;
+        let is_new = !Format::check(directory)?;
+        if is_new {
+            create_directories(directory).map_err(failed)?;
         }
         let engine = Arc::new(Engine::open(directory, options)?);
+        if is_new {
+            // The format file comes last: without it nothing can have been acknowledged, and all is made anew.
+            Format::write(directory).and_then(|()| sync_directory(directory)).map_err(failed)?;
+        }
         let catalog = Catalog::load(&engine)?;
         if Flaw::NumberReused.is_planted(engine.options().flaw) {
             forget_numbers(&catalog);
@@ -116,6 +121,7 @@ impl Store {
             wake: Condvar::new(),
         });
         let handles = start_threads(&inner).map_err(failed)?;
+        inner.engine.shorten_log();
         let threads = Threads { inner: Arc::clone(&inner), handles, _lock: lock };
         Ok(Self { inner, _threads: Arc::new(threads) })
     }
@@ -247,8 +253,8 @@ fn lock_directory(directory: &Path) -> Result<File> {
     }
 }
 
-/// Creates the directories of a store. The format file comes last: without it nothing can have been acknowledged.
-fn create(directory: &Path) -> io::Result<()> {
+/// Makes the directories of a store, in place of what an interrupted attempt may have left.
+fn create_directories(directory: &Path) -> io::Result<()> {
     for name in [TABLES_DIRECTORY, LOG_DIRECTORY] {
         let path = directory.join(name);
         if path.exists() {
@@ -256,7 +262,6 @@ fn create(directory: &Path) -> io::Result<()> {
         }
         fs::create_dir(&path)?;
     }
-    Format::write(directory)?;
     sync_directory(directory)
 }
 

@@ -10,6 +10,7 @@ use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, Slice};
 use millstream_core::{Error, ErrorKind, Result};
 
 use crate::buffer::Layer;
+use crate::disk::sync_directories;
 use crate::keys;
 
 /// The tables of a store. Their numbers are on disk: a retired one is never used again.
@@ -105,6 +106,8 @@ pub(crate) struct TablesSnapshot(fjall::Snapshot);
 impl Tables {
     pub(crate) fn open(path: &Path, cache_bytes: u64) -> Result<Self> {
         let failed = |error: fjall::Error| opening_failed(path, error);
+        // fjall removes what a rename has made superfluous, and a process that died may not have synced the rename.
+        sync_directories(path).map_err(|error| failed(error.into()))?;
         let database = Database::builder(path)
             .cache_size(cache_bytes)
             // One thread compacts; more would take the processor from commits on small machines.
@@ -121,6 +124,8 @@ impl Tables {
             open(Table::Sequences).map_err(failed)?,
             open(Table::Meta).map_err(failed)?,
         ];
+        // fjall does not make the directories of new keyspaces durable.
+        sync_directories(path).map_err(|error| failed(error.into()))?;
         Ok(Self { database, keyspaces })
     }
 
@@ -196,8 +201,8 @@ impl Tables {
         }
         for (key, value) in entries {
             match value {
-                Some(value) => ingestion.write(key.clone(), value.clone())?,
-                None => ingestion.write_tombstone(key.clone())?,
+                Some(value) => ingestion.write(key.bytes().clone(), value.clone())?,
+                None => ingestion.write_tombstone(key.bytes().clone())?,
             }
         }
         ingestion.finish()

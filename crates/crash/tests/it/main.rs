@@ -4,6 +4,7 @@
 mod kill;
 mod power;
 mod recorder;
+mod store;
 
 use std::path::PathBuf;
 

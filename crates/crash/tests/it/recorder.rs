@@ -22,6 +22,12 @@ struct Run {
 }
 
 fn run(child: &str, prepare: impl FnOnce(&Path)) -> Run {
+    let (directory, recording) = run_child(child, prepare);
+    let records = decode(&fs::read(&recording.trace).unwrap()).unwrap();
+    Run { _directory: directory, recording, records }
+}
+
+fn run_child(child: &str, prepare: impl FnOnce(&Path)) -> (TempDir, Recording) {
     let directory = tempdir().unwrap();
     let recording = Recording {
         directory: directory.path().join("data"),
@@ -36,8 +42,7 @@ fn run(child: &str, prepare: impl FnOnce(&Path)) -> Run {
     command.arg(env::current_exe().unwrap()).args(["--exact", child, "--nocapture"]);
     let status = Recorder::build().unwrap().run(&recording, &command).unwrap();
     assert!(matches!(status.code(), Some(0 | 86)), "{status}");
-    let records = decode(&fs::read(&recording.trace).unwrap()).unwrap();
-    Run { _directory: directory, recording, records }
+    (directory, recording)
 }
 
 /// The directory of a child, or nothing if this is an ordinary test.
@@ -139,24 +144,10 @@ fn child_dies_while_it_writes() {
 }
 
 #[test]
-fn a_writable_mapping_or_an_unknown_way_to_write_is_refused() {
-    let error = run_refused("recorder::child_opens_with_dsync");
+fn a_way_to_write_that_the_model_does_not_know_is_refused() {
+    let (_directory, recording) = run_child("recorder::child_opens_with_dsync", |_| {});
+    let error = decode(&fs::read(&recording.trace).unwrap()).unwrap_err().report();
     assert!(error.contains("O_DSYNC"), "{error}");
-}
-
-fn run_refused(child: &str) -> String {
-    let directory = tempdir().unwrap();
-    let recording = Recording {
-        directory: directory.path().join("data"),
-        trace: directory.path().join("trace"),
-        marks: directory.path().join("marks"),
-    };
-    fs::create_dir(&recording.directory).unwrap();
-    let mut command = Command::new("env");
-    command.arg(format!("{CHILD}={}", directory.path().display()));
-    command.arg(env::current_exe().unwrap()).args(["--exact", child, "--nocapture"]);
-    Recorder::build().unwrap().run(&recording, &command).unwrap();
-    decode(&fs::read(&recording.trace).unwrap()).unwrap_err().report()
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::engine::{lock, read};
 use crate::keys::{self, Place};
 use crate::maintenance::{StepOutcome, enqueue_for_range, look, write_and_wait};
 use crate::records::{FeedRecord, HistoryRecord, ItemRecord};
-use crate::state::{ContainerState, Numbering, Pending, RangeState};
+use crate::state::{ContainerState, Latest, Numbering, RangeState};
 use crate::store::{GuardLag, Inner};
 use crate::tables::Table;
 use crate::view::Section;
@@ -22,7 +22,6 @@ use crate::view::Section;
 /// An item whose time may have come.
 struct Due {
     expiry_key: Slice,
-    at: Timestamp,
     item_key: Slice,
     record: ItemRecord,
     feed_value: Slice,
@@ -73,7 +72,7 @@ pub(crate) fn purge_step(inner: &Arc<Inner>) -> Result<StepOutcome> {
 }
 
 fn find_due(inner: &Inner, expiry_key: &Slice) -> Result<Option<(Arc<ContainerState>, Due)>> {
-    let Some((at, item_key)) = keys::split_expiry(expiry_key) else { return Ok(None) };
+    let Some((_, item_key)) = keys::split_expiry(expiry_key) else { return Ok(None) };
     let container = keys::container_of(item_key)
         .and_then(|id| read(&inner.catalog).container(id).cloned())
         .filter(|it| it.check_exists().is_ok());
@@ -81,11 +80,11 @@ fn find_due(inner: &Inner, expiry_key: &Slice) -> Result<Option<(Arc<ContainerSt
     let Some(bytes) = inner.engine.get(Table::Items, item_key)? else { return Ok(None) };
     let record = decode_item(&bytes)?;
     // A version that was replaced right now takes care of its own expiry.
-    let Some(feed_value) = inner.engine.get(Table::Feed, &record.place().key())? else {
+    let Some(feed_value) = inner.engine.get(Table::Feed, record.place().key())? else {
         return Ok(None);
     };
     let item_key = Slice::from(item_key);
-    Ok(Some((container, Due { expiry_key: expiry_key.clone(), at, item_key, record, feed_value })))
+    Ok(Some((container, Due { expiry_key: expiry_key.clone(), item_key, record, feed_value })))
 }
 
 /// Removes what has expired, as one queued step of commits, and moves the other expiries to when they are worth a look.
@@ -109,20 +108,17 @@ fn purge(
         settings: &info.settings,
         now,
         entries: Vec::new(),
-        pending: Vec::new(),
+        removed: Vec::new(),
     };
     let mut record = numbering.record;
     for item in due {
         purge.look_at(&numbering, &mut record, item)?;
     }
-    let Purge { entries, pending, .. } = purge;
+    let Purge { entries, removed, .. } = purge;
     if entries.is_empty() {
         return Ok(true);
     }
-    let keys = pending.iter().map(|it: &(Slice, Pending)| it.0.clone()).collect();
-    let waiter = enqueue_for_range(inner, range, entries, record, keys)?;
-    numbering.record = record;
-    numbering.pending.extend(pending);
+    let waiter = enqueue_for_range(inner, range, &mut numbering, entries, record, removed)?;
     drop(numbering);
     waiter.wait().map(|()| true)
 }
@@ -134,7 +130,7 @@ struct Purge<'a> {
     settings: &'a ContainerSettings,
     now: Timestamp,
     entries: Vec<Entry>,
-    pending: Vec<(Slice, Pending)>,
+    removed: Vec<(Slice, Latest)>,
 }
 
 impl Purge<'_> {
@@ -145,9 +141,13 @@ impl Purge<'_> {
         due: Due,
     ) -> Result<()> {
         // A commit on its way writes the expiry anew, and so did one that has come in between.
-        let stored = self.inner.engine.get(Table::Items, &due.item_key)?;
-        let is_current = !numbering.pending.contains_key(&due.item_key)
-            && stored.is_some_and(|it| decode_item(&it).is_ok_and(|it| it == due.record));
+        let is_current = match numbering.latest(&due.item_key) {
+            Some(latest) => latest.version.as_ref().is_some_and(|it| it.0 == due.record),
+            None => {
+                let stored = self.inner.engine.get(Table::Items, due.item_key.clone())?;
+                stored.is_some_and(|it| decode_item(&it).is_ok_and(|it| it == due.record))
+            }
+        };
         if !is_current {
             return Ok(());
         }
@@ -171,7 +171,7 @@ impl Purge<'_> {
         if !self.settings.all_versions_retention.is_zero() {
             self.remember(lsn, range.committed_at, &due)?;
         }
-        self.pending.push((due.item_key, Pending { lsn, version: None }));
+        self.removed.push((due.item_key, Latest { lsn, version: None }));
         Ok(())
     }
 

@@ -12,8 +12,8 @@ use crate::containers::container_entry;
 use crate::engine::{lock, read, write};
 use crate::keys::{self, Place};
 use crate::maintenance::{StepOutcome, enqueue_for_range, look, write_and_wait};
-use crate::records::{FeedRecord, ItemRecord};
-use crate::state::{ContainerState, Pending, RangeState, Source};
+use crate::records::{FeedRecord, ItemRecord, RangeRecord};
+use crate::state::{ContainerState, Latest, RangeState, Source};
 use crate::store::Inner;
 use crate::tables::Table;
 use crate::view::Section;
@@ -94,20 +94,28 @@ fn move_entries(
     if numbering.is_closed {
         return Ok(StepOutcome::Done);
     }
-    let mut pending = Vec::with_capacity(moving.len());
+    let mut scratch = Vec::new();
+    let mut moved_items = Vec::with_capacity(moving.len());
     let mut entries = Vec::with_capacity(moving.len() * 3);
-    let mut record = numbering.record;
+    // The move takes a number of its own, although no reader sees it: until then commits must know where the items go.
+    let lsn = Lsn::new(numbering.record.newest).next().as_u64();
+    let mut record = RangeRecord { newest: lsn, ..numbering.record };
     for (key, value) in moving {
         let (Some(place), Some(feed)) = (Place::from_key(&key), FeedRecord::decode(&value)) else {
             continue;
         };
         let effective = EffectiveKey::from_bytes(feed.effective)?;
         let item_key = keys::item(container.id, &effective, &feed.partition_key, &feed.id);
-        let stored = inner.engine.get(Table::Items, &item_key)?;
-        let known = stored.map(|it| decode_item(&it)).transpose()?;
+        let item_key = Slice::from(item_key);
+        let known = match numbering.latest(&item_key) {
+            Some(latest) => latest.version.as_ref().map(|it| it.0),
+            None => {
+                let stored = inner.engine.get(Table::Items, item_key.clone())?;
+                stored.map(|it| decode_item(&it)).transpose()?
+            }
+        };
         // A commit on its way, or one that came in between, has replaced it and removes it from where it was.
-        let is_newest = known.is_some_and(|it| it.place() == place);
-        if numbering.pending.contains_key(item_key.as_slice()) || !is_newest {
+        if known.is_none_or(|it| it.place() != place) {
             continue;
         }
         let moved = Place { segment: range.segment, ..place };
@@ -117,18 +125,15 @@ fn move_entries(
         entries.push(Entry::remove(Table::Feed, key));
         let body = Bytes::copy_from_slice(feed.body);
         entries.push(Entry::put(Table::Feed, moved.key(), value));
-        entries.push(Entry::put(Table::Items, item_key.clone(), index.encode()));
-        let version = Pending { lsn: place.lsn, version: Some((index, body)) };
-        pending.push((Slice::from(item_key), version));
+        index.encode(&mut scratch);
+        entries.push(Entry::put(Table::Items, item_key.clone(), &scratch[..]));
+        moved_items.push((item_key, Latest { lsn, version: Some((index, body)) }));
     }
     if entries.is_empty() {
         // What is on its way settles itself; the next pass looks again.
         return Ok(StepOutcome::Done);
     }
-    let keys = pending.iter().map(|it: &(Slice, Pending)| it.0.clone()).collect();
-    let waiter = enqueue_for_range(inner, range, entries, record, keys)?;
-    numbering.record = record;
-    numbering.pending.extend(pending);
+    let waiter = enqueue_for_range(inner, range, &mut numbering, entries, record, moved_items)?;
     drop(numbering);
     waiter.wait()?;
     Ok(StepOutcome::More)
