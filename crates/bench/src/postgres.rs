@@ -111,18 +111,13 @@ impl Writer for PostgresWriter {
         let event = i64::try_from(pair.event)?;
         let update: [&(dyn ToSql + Sync); 2] = [&pair.item_body, &item];
         let insert: [&(dyn ToSql + Sync); 3] = [&event, &item, &pair.event_body];
-        // Polled in this order for the first time, so sent in this order, in one go: the
-        // transaction costs one round trip, as with any client that knows pipelining.
-        let (_, updated, ..) = tokio::try_join!(
-            biased;
-            self.client.batch_execute("BEGIN"),
-            self.client.execute(&self.update, &update),
-            self.client.execute(&self.insert, &insert),
-            self.client.batch_execute("COMMIT"),
-        )?;
+        let transaction = self.client.transaction().await?;
+        let updated = transaction.execute(&self.update, &update).await?;
         if updated != 1 {
             return Err(format!("could not update item {item}: it is not there").into());
         }
+        transaction.execute(&self.insert, &insert).await?;
+        transaction.commit().await?;
         Ok(())
     }
 }

@@ -150,10 +150,10 @@ impl Buffer {
         frozen
     }
 
-    /// Drops the frozen layer, whose entries are in the tables now.
-    pub(crate) fn thaw(&mut self) {
-        self.frozen = None;
+    /// Takes the frozen layer away, whose entries are in the tables now.
+    pub(crate) fn thaw(&mut self) -> Option<Arc<Layer>> {
         self.generation += 1;
+        self.frozen.take()
     }
 }
 

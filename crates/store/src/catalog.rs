@@ -15,7 +15,7 @@ use crate::engine::{Engine, read, write};
 use crate::guards::Positions;
 use crate::keys::{self, MetaKey};
 use crate::records::RangeRecord;
-use crate::state::{ContainerState, RangeState, Source};
+use crate::state::{ContainerState, PastTtl, RangeState, Source};
 use crate::tables::Table;
 use crate::view::Section;
 
@@ -67,6 +67,8 @@ struct StoredContainer {
     modified_at: u64,
     next_range: u32,
     ranges: Vec<StoredRange>,
+    /// Default TTLs that were replaced, and when.
+    past_ttls: Vec<(Option<i64>, u64)>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -182,6 +184,7 @@ pub(crate) fn container_entry(
     info: &ContainerInfo,
     ranges: &[Arc<RangeState>],
     next_range: u32,
+    past_ttls: &[PastTtl],
 ) -> Entry {
     let stored = StoredContainer {
         database: info.resource_id.database,
@@ -192,6 +195,7 @@ pub(crate) fn container_entry(
         modified_at: info.modified_at.as_millis(),
         next_range,
         ranges: ranges.iter().map(|it| StoredRange::from(&**it)).collect(),
+        past_ttls: past_ttls.iter().map(|it| (it.ttl.map(ttl_number), it.until.as_millis())).collect(),
     };
     Entry::put(Table::Meta, keys::container(info.resource_id.container), to_json(&stored))
 }
@@ -220,7 +224,14 @@ impl StoredContainer {
             Arc::new(RangeState::new(info, stored.segment, stored.sources, record))
         };
         let ranges = self.ranges.into_iter().map(range).collect();
-        Ok(ContainerState::new(info, ranges, self.next_range))
+        let state = ContainerState::new(info, ranges, self.next_range);
+        let mut past_ttls = Vec::with_capacity(self.past_ttls.len());
+        for (ttl, until) in self.past_ttls {
+            let ttl = ttl.map(TimeToLive::new).transpose()?;
+            past_ttls.push(PastTtl { ttl, until: Timestamp::from_millis(until) });
+        }
+        *write(&state.past_ttls) = Arc::new(past_ttls);
+        Ok(state)
     }
 }
 
@@ -228,10 +239,7 @@ impl StoredSettings {
     fn from(settings: &ContainerSettings) -> Self {
         Self {
             partition_key: settings.partition_key.clone(),
-            default_ttl: settings.default_ttl.map(|it| match it {
-                TimeToLive::Never => -1,
-                TimeToLive::Seconds(seconds) => i64::from(seconds),
-            }),
+            default_ttl: settings.default_ttl.map(ttl_number),
             all_versions_retention_ms: u64::try_from(settings.all_versions_retention.as_millis())
                 .unwrap_or(u64::MAX),
             event_type: settings.event_type.clone(),
@@ -259,6 +267,13 @@ impl From<&RangeState> for StoredRange {
             segment: range.segment,
             sources: read(&range.sources).to_vec(),
         }
+    }
+}
+
+fn ttl_number(ttl: TimeToLive) -> i64 {
+    match ttl {
+        TimeToLive::Never => -1,
+        TimeToLive::Seconds(seconds) => i64::from(seconds),
     }
 }
 

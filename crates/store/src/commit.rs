@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use fjall::Slice;
 use futures_channel::oneshot;
+use futures_util::future;
 use millstream_core::{
     Action, Batch, BatchOutcome, ChangeKind, CheckedBatch, ContainerInfo, ContainerSettings, CurrentItems, EffectiveKey,
     Error, ErrorKind, Etag, Item, ItemId, Lsn, NewBody, OperationResult, PartitionKey, Result, Step,
@@ -32,6 +33,8 @@ pub(crate) async fn commit(
     loop {
         container.check_exists()?;
         let moved = container.topology.listen();
+        let failed = engine.failed.listen();
+        engine.check_running()?;
         let range = container.range_of(&request.effective);
         match request.submit(&range)? {
             Submitted::Done(outcome) => return Ok(outcome),
@@ -45,7 +48,9 @@ pub(crate) async fn commit(
             // Some items have to be looked up on disk, which must not keep other commits waiting.
             Submitted::Unknown => request.prefetch()?,
             // The range is being split or merged; its successors take commits in a moment.
-            Submitted::Moved => moved.await,
+            Submitted::Moved => {
+                future::select(moved, failed).await;
+            }
         }
     }
 }

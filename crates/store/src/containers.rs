@@ -20,7 +20,7 @@ use crate::feed::ContainerFeed;
 use crate::guard_port::ContainerGuards;
 use crate::keys;
 use crate::records::{Floor, RangeRecord};
-use crate::state::{ContainerState, RangeState, Source};
+use crate::state::{ContainerState, PastTtl, RangeState, Source};
 use crate::store::{Inner, Store};
 use crate::tables::Table;
 
@@ -131,7 +131,7 @@ impl Containers for Store {
             let next_range = info.settings.ranges;
             (Arc::new(ContainerState::new(info, ranges, next_range)), counters)
         };
-        let entries = vec![container_entry(&state, &state.info(), &state.ranges()), catalog::counters_entry(&counters)];
+        let entries = vec![container_entry(&state, &state.info(), &state.ranges(), &[]), catalog::counters_entry(&counters)];
         let added = Arc::clone(&state);
         let apply = move |catalog: &mut Catalog| {
             catalog.counters = counters;
@@ -163,8 +163,12 @@ impl Containers for Store {
             modified_at: self.inner.now(),
             ..ContainerInfo::clone(&old)
         };
-        let mut entries = vec![container_entry(&container, &info, &container.ranges())];
         let expiry_changes = info.settings.default_ttl != old.settings.default_ttl;
+        let mut past_ttls = container.past_ttls().to_vec();
+        if expiry_changes {
+            past_ttls.push(PastTtl { ttl: old.settings.default_ttl, until: info.modified_at });
+        }
+        let mut entries = vec![container_entry(&container, &info, &container.ranges(), &past_ttls)];
         if expiry_changes {
             entries.push(Entry::put(Table::Meta, keys::expiry_changed(container.id), []));
         }
@@ -182,6 +186,7 @@ impl Containers for Store {
             if expiry_changes {
                 catalog.expiry_changed.insert(state.id, ());
             }
+            *write(&state.past_ttls) = Arc::new(past_ttls);
             *write(&state.info) = Arc::new(replaced);
             for range in reopened {
                 let mut numbering = lock(&range.numbering);
@@ -218,12 +223,14 @@ impl Containers for Store {
             documents: Arc::new(ContainerDocuments {
                 engine: Arc::clone(engine),
                 container: Arc::clone(&container),
+                _open: self.clone(),
             }),
             feed: Arc::new(ContainerFeed {
                 engine: Arc::clone(engine),
                 container: Arc::clone(&container),
+                _open: self.clone(),
             }),
-            guards: Some(Arc::new(ContainerGuards { inner: Arc::clone(&self.inner), container })),
+            guards: Some(Arc::new(ContainerGuards { store: self.clone(), container })),
         })
     }
 
@@ -328,7 +335,7 @@ impl Inner {
         ranges.splice(first..first + parents.len(), children.iter().cloned());
 
         let mut entries = vec![
-            container_entry(container, &container.info(), &ranges),
+            container_entry(container, &container.info(), &ranges, &container.past_ttls()),
             catalog::counters_entry(&counters),
         ];
         for child in &children {
@@ -389,10 +396,11 @@ pub(crate) fn container_entry(
     container: &ContainerState,
     info: &ContainerInfo,
     ranges: &[Arc<RangeState>],
+    past_ttls: &[PastTtl],
 ) -> Entry {
     let next_range = container.next_range.load(Ordering::Relaxed);
     let next_range = u32::try_from(next_range).expect("a container is not split 2^32 times");
-    catalog::container_entry(info, ranges, next_range)
+    catalog::container_entry(info, ranges, next_range, past_ttls)
 }
 
 /// Ends the commits of a range and returns where they ended.

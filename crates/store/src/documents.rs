@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::keys::{self, Place};
 use crate::records::FeedRecord;
 use crate::state::ContainerState;
+use crate::store::Store;
 use crate::tables::Table;
 use crate::view::Section;
 
@@ -22,6 +23,8 @@ use crate::view::Section;
 pub(crate) struct ContainerDocuments {
     pub(crate) engine: Arc<Engine>,
     pub(crate) container: Arc<ContainerState>,
+    /// Keeps the store open.
+    pub(crate) _open: Store,
 }
 
 #[async_trait]
@@ -124,7 +127,7 @@ pub(crate) fn item_of(
     let unreadable = || Error::new(ErrorKind::Corrupt, format!("read commit {} of the feed", place.lsn));
     let record = FeedRecord::decode(bytes).ok_or_else(unreadable)?;
     let stamp = record.stamp(place);
-    if stamp.expiry(settings.default_ttl).is_some() {
+    if stamp.expiry(settings.default_ttl).is_some() || !container.past_ttls().is_empty() {
         let effective = EffectiveKey::from_bytes(record.effective)?;
         if container.is_expired(settings, &stamp, &effective, now) {
             return Ok(None);

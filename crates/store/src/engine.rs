@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, RwLock};
 use std::thread;
 use std::time::Duration;
 
+use event_listener::Event;
 use fjall::Slice;
 use millstream_core::{Error, ErrorKind, Result};
 
@@ -32,6 +33,8 @@ pub(crate) struct Engine {
     flush: Mutex<FlushState>,
     flush_changed: Condvar,
     failure: OnceLock<Arc<str>>,
+    /// Wakes those who wait for something that will not come any more.
+    pub(crate) failed: Event,
     options: StoreOptions,
     counts: Counts,
 }
@@ -54,6 +57,8 @@ struct Queue {
     /// The newest number of each range that commits touch, by segment.
     ranges: BTreeMap<u32, RangeRecord>,
     completions: Vec<Completion>,
+    /// The thread of the log sleeps until this many commits wait.
+    wanted: usize,
     is_closed: bool,
 }
 
@@ -67,6 +72,24 @@ impl Queue {
         self.entries.clear();
         self.ranges.clear();
         self.completions.clear();
+    }
+}
+
+/// How many commit at the same time, judged by the last two groups: while one is synced, the other gathers.
+#[derive(Default)]
+struct Crowd {
+    last: usize,
+    before: usize,
+}
+
+impl Crowd {
+    fn saw(&mut self, commits: usize) {
+        (self.before, self.last) = (self.last, commits);
+    }
+
+    /// One sync for many costs less than two for half as many, so a group that has just begun to gather is given a moment.
+    fn worth_waiting_for(&self) -> usize {
+        (self.last + self.before) / 2
     }
 }
 
@@ -133,6 +156,7 @@ impl Engine {
             flush: Mutex::default(),
             flush_changed: Condvar::new(),
             failure: OnceLock::new(),
+            failed: Event::new(),
             options,
             counts: Counts::default(),
         })
@@ -166,8 +190,11 @@ impl Engine {
         queue.entries.extend(entries);
         queue.ranges.extend(range);
         queue.completions.push(completion);
+        let is_enough = queue.wanted <= queue.completions.len();
         drop(queue);
-        self.queued.notify_one();
+        if is_enough {
+            self.queued.notify_one();
+        }
         Ok(())
     }
 
@@ -265,11 +292,13 @@ impl Engine {
     pub(crate) fn run_log(&self) {
         let mut unsynced = false;
         let mut group = Queue::default();
-        while self.next_group(&mut group, unsynced) {
+        let mut crowd = Crowd::default();
+        while self.next_group(&mut group, unsynced, crowd.worth_waiting_for()) {
             if group.completions.is_empty() {
                 unsynced = self.sync_log().is_err();
                 continue;
             }
+            crowd.saw(group.completions.len());
             match self.write_group(&mut group) {
                 Ok((number, is_synced)) => {
                     unsynced = !is_synced;
@@ -333,8 +362,9 @@ impl Engine {
     }
 
     /// Exchanges the empty `group` for everything that waits; false at the end. An empty one means that it is time to sync.
-    fn next_group(&self, group: &mut Queue, unsynced: bool) -> bool {
+    fn next_group(&self, group: &mut Queue, unsynced: bool, wanted: usize) -> bool {
         let mut queue = lock(&self.queue);
+        queue.wanted = 1;
         while queue.completions.is_empty() {
             if queue.is_closed {
                 drop(queue);
@@ -353,6 +383,11 @@ impl Engine {
                 }
                 _ => queue = self.queued.wait(queue).expect("no holder of the lock panics"),
             }
+        }
+        if queue.completions.len() < wanted && !queue.is_closed {
+            queue.wanted = wanted;
+            let waited = self.queued.wait_timeout(queue, GATHER_MAX);
+            queue = waited.expect("no holder of the lock panics").0;
         }
         group.is_closed = queue.is_closed;
         std::mem::swap(&mut *queue, group);
@@ -459,8 +494,9 @@ impl Engine {
         self.options.disk.before_flush().map_err(failed)?;
         self.tables.take_over(&frozen)?;
         let applied = frozen.through_group();
-        drop(frozen);
-        write(&self.buffer).thaw();
+        // Others may still look at the layer; whoever is last frees its many entries, which must not happen under the lock.
+        let superfluous = write(&self.buffer).thaw();
+        drop((frozen, superfluous));
         self.counts.flushes.fetch_add(1, Ordering::Relaxed);
         let _state = lock(&self.flush);
         self.flush_changed.notify_all();
@@ -497,6 +533,7 @@ impl Engine {
         if self.failure.set(Arc::clone(&reason)).is_ok() {
             tracing::error!(%reason, "stopped taking writes");
         }
+        self.failed.notify(usize::MAX);
         let waiting = std::mem::take(&mut lock(&self.queue).completions);
         for completion in completions.into_iter().chain(waiting) {
             completion(Err(Arc::clone(&reason)));
@@ -609,6 +646,8 @@ const GROUP_BYTES_MAX: usize = 16 * 1024 * 1024;
 const LIVE_SEGMENTS_MAX: usize = 6;
 /// Tables of the newest level that may wait for compaction before commits are slowed down.
 const BACKLOG_MAX: usize = 24;
+/// How long a group may gather; less than a sync takes on most disks.
+const GATHER_MAX: Duration = Duration::from_micros(200);
 const SLOWDOWN_MAX: Duration = Duration::from_millis(8);
 const THAW_POLL: Duration = Duration::from_millis(50);
 const COMPACTION_POLL: Duration = Duration::from_millis(5);

@@ -18,6 +18,7 @@ use crate::flaw::Flaw;
 use crate::keys::Place;
 use crate::records::{FeedRecord, Floor, HistoryRecord, Stamp};
 use crate::state::{ContainerState, RangeState};
+use crate::store::Store;
 use crate::tables::Table;
 use crate::view::Section;
 
@@ -25,6 +26,8 @@ use crate::view::Section;
 pub(crate) struct ContainerFeed {
     pub(crate) engine: Arc<Engine>,
     pub(crate) container: Arc<ContainerState>,
+    /// Keeps the store open.
+    pub(crate) _open: Store,
 }
 
 #[async_trait]
@@ -315,11 +318,14 @@ fn sections(range: &RangeState, keys: &KeyRange, cursor: Cursor) -> Result<Vec<S
     let sources = range.sources();
     let sources = sources.iter().filter(|it| it.keys.overlaps(keys));
     let mut sections = vec![section(range.segment)];
-    for source in sources {
-        if table == Table::History || !source.is_settled {
-            sections.push(section(source.segment));
-        }
-    }
+    let mut segments: Vec<u32> = sources
+        .filter(|it| table == Table::History || !it.is_settled)
+        .map(|it| it.segment)
+        .collect();
+    // Parts of a segment that were split off and merged again are two sources, but one place to look at.
+    segments.sort_unstable();
+    segments.dedup();
+    sections.extend(segments.into_iter().map(section));
     if table == Table::History && floors(range, keys).into_iter().any(|it| is_missed(cursor, it)) {
         let attempted = format!("read the feed after commit {}", cursor.after);
         return Err(Error::new(ErrorKind::PositionExpired, attempted)

@@ -10,12 +10,12 @@ use crate::catalog;
 use crate::engine::{read, write};
 use crate::keys;
 use crate::state::ContainerState;
-use crate::store::Inner;
+use crate::store::Store;
 use crate::tables::Table;
 
 #[derive(Debug)]
 pub(crate) struct ContainerGuards {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) store: Store,
     pub(crate) container: Arc<ContainerState>,
 }
 
@@ -29,7 +29,7 @@ impl RetentionGuards for ContainerGuards {
             return Err(Error::new(ErrorKind::ContainerRecreated, format!("hold events for {name:?}"))
                 .because("the continuation belongs to another container"));
         }
-        let guard = self.inner.changes.lock_arc().await;
+        let guard = self.store.inner.changes.lock_arc().await;
         let (known, is_new) = {
             let guards = read(&self.container.guards);
             let names = guards.names();
@@ -51,16 +51,16 @@ impl RetentionGuards for ContainerGuards {
         let entry = catalog::guard_entry(self.container.id, name, &positions);
         let (container, name) = (Arc::clone(&self.container), name.to_owned());
         let apply = move |_: &mut _| write(&container.guards).set(&name, positions);
-        self.inner.change(guard, vec![entry], apply).await
+        self.store.inner.change(guard, vec![entry], apply).await
     }
 
     async fn release(&self, name: &str) -> Result<()> {
         self.container.check_exists()?;
-        let guard = self.inner.changes.lock_arc().await;
+        let guard = self.store.inner.changes.lock_arc().await;
         let entry = Entry::remove(Table::Meta, keys::guard(self.container.id, name));
         let (container, name) = (Arc::clone(&self.container), name.to_owned());
         let apply = move |_: &mut _| write(&container.guards).remove(&name);
-        self.inner.change(guard, vec![entry], apply).await
+        self.store.inner.change(guard, vec![entry], apply).await
     }
 
     async fn holders(&self) -> Result<Vec<String>> {

@@ -8,7 +8,7 @@ use event_listener::Event;
 use fjall::Slice;
 use millstream_core::{
     ContainerInfo, ContainerSettings, EffectiveKey, Error, ErrorKind, KeyRange, Lsn, RangeId, RangeInfo,
-    Result, Timestamp,
+    Result, TimeToLive, Timestamp,
 };
 
 use rustc_hash::FxHashMap;
@@ -26,9 +26,25 @@ pub(crate) struct ContainerState {
     pub(crate) ranges: RwLock<Arc<Vec<Arc<RangeState>>>>,
     pub(crate) next_range: AtomicUsize,
     pub(crate) guards: RwLock<Guards>,
+    /// Default TTLs that counted before; what had expired by them stays expired.
+    pub(crate) past_ttls: RwLock<Arc<Vec<PastTtl>>>,
     /// Wakes those who wait for ranges to have moved or for the container to be gone.
     pub(crate) topology: Event,
     is_dropped: AtomicBool,
+}
+
+/// A default TTL of a container that has been replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PastTtl {
+    pub(crate) ttl: Option<TimeToLive>,
+    /// When it was replaced.
+    pub(crate) until: Timestamp,
+}
+
+impl PastTtl {
+    pub(crate) fn has_ended(&self, stamp: &Stamp) -> bool {
+        stamp.expiry(self.ttl).is_some_and(|at| at <= self.until)
+    }
 }
 
 /// A live range.
@@ -89,6 +105,7 @@ impl ContainerState {
             ranges: RwLock::new(Arc::new(ranges)),
             next_range: AtomicUsize::new(usize::try_from(next_range).unwrap_or(usize::MAX)),
             guards: RwLock::default(),
+            past_ttls: RwLock::default(),
             topology: Event::new(),
             is_dropped: AtomicBool::new(false),
         }
@@ -122,6 +139,10 @@ impl ContainerState {
         })
     }
 
+    pub(crate) fn past_ttls(&self) -> Arc<Vec<PastTtl>> {
+        Arc::clone(&read(&self.past_ttls))
+    }
+
     pub(crate) fn check_exists(&self) -> Result<()> {
         if !self.is_dropped.load(Ordering::Acquire) {
             return Ok(());
@@ -151,7 +172,8 @@ impl ContainerState {
         effective: &EffectiveKey,
         now: Timestamp,
     ) -> bool {
-        let is_due = stamp.expiry(settings.default_ttl).is_some_and(|at| at <= now);
+        let is_due = stamp.expiry(settings.default_ttl).is_some_and(|at| at <= now)
+            || self.past_ttls().iter().any(|it| it.has_ended(stamp));
         // Only events can be held, and only events have a number.
         is_due && (stamp.sequence.is_none() || read(&self.guards).have_passed(effective, stamp.lsn))
     }

@@ -222,7 +222,10 @@ fn start_threads(inner: &Arc<Inner>) -> io::Result<Vec<JoinHandle<()>>> {
     let (log, flush) = (Arc::clone(&inner.engine), Arc::clone(&inner.engine));
     let mut handles = vec![
         spawn("log", Box::new(move || log.run_log()))?,
-        spawn("flush", Box::new(move || flush.run_flush()))?,
+        spawn("flush", Box::new(move || {
+            give_way();
+            flush.run_flush();
+        }))?,
     ];
     if let Some(interval) = inner.engine.options().maintenance_interval {
         let inner = Arc::clone(inner);
@@ -231,6 +234,16 @@ fn start_threads(inner: &Arc<Inner>) -> io::Result<Vec<JoinHandle<()>>> {
     }
     Ok(handles)
 }
+
+/// Lets threads of users go first. Without it, work in the background delays commits by whole time slices on small machines.
+pub(crate) fn give_way() {
+    // Best effort: a system that does not allow it has longer delays, nothing else.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::nice(BACKGROUND_NICE);
+}
+
+#[cfg(target_os = "linux")]
+const BACKGROUND_NICE: i32 = 10;
 
 fn lock_directory(directory: &Path) -> Result<File> {
     let attempted = || format!("lock the store in {}", directory.display());

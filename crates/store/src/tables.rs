@@ -4,7 +4,10 @@
 //! log has made them durable already.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::thread;
 
+use fjall::compaction::Leveled;
 use fjall::config::{BlockSizePolicy, CompressionPolicy};
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, Slice};
 use millstream_core::{Error, ErrorKind, Result};
@@ -12,6 +15,7 @@ use millstream_core::{Error, ErrorKind, Result};
 use crate::buffer::Layer;
 use crate::disk::sync_directories;
 use crate::keys;
+use crate::store::give_way;
 
 /// The tables of a store. Their numbers are on disk: a retired one is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +89,9 @@ impl Table {
         KeyspaceCreateOptions::default()
             .data_block_size_policy(BlockSizePolicy::all(block_bytes))
             .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
+            // A table is synced when it is complete, and commits that are synced meanwhile wait for it: many small ones
+            // delay them less than a few large ones.
+            .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(TABLE_BYTES)))
     }
 }
 
@@ -104,7 +111,19 @@ impl std::fmt::Debug for Tables {
 pub(crate) struct TablesSnapshot(fjall::Snapshot);
 
 impl Tables {
+    /// Opens the tables. The threads that fjall starts for compaction give way to those of users.
     pub(crate) fn open(path: &Path, cache_bytes: u64) -> Result<Self> {
+        thread::scope(|scope| {
+            let opening = scope.spawn(|| {
+                // Threads inherit their priority from the one that starts them.
+                give_way();
+                Self::open_here(path, cache_bytes)
+            });
+            opening.join().expect("opening does not panic")
+        })
+    }
+
+    fn open_here(path: &Path, cache_bytes: u64) -> Result<Self> {
         let failed = |error: fjall::Error| opening_failed(path, error);
         // fjall removes what a rename has made superfluous, and a process that died may not have synced the rename.
         sync_directories(path).map_err(|error| failed(error.into()))?;
@@ -230,6 +249,7 @@ fn writing_failed(table: Table, error: fjall::Error) -> Error {
     Error::new(ErrorKind::Unavailable, format!("write the table {:?}", table.name())).because(error)
 }
 
+const TABLE_BYTES: u64 = 8 * 1024 * 1024;
 const COMPACTION_THREADS: usize = 1;
 const OPEN_FILES_MAX: usize = 256;
 const BACKLOG_TO_NUDGE: usize = 4;

@@ -91,7 +91,7 @@ fn trim_source(
         let raised: Vec<Source> = sibling.sources().iter().cloned().map(|it| raise(it, segment, floor)).collect();
         *write(&sibling.sources) = Arc::new(raised);
     }
-    entries.push(container_entry(container, &container.info(), &container.ranges()));
+    entries.push(container_entry(container, &container.info(), &container.ranges(), &container.past_ttls()));
     write_and_wait(inner, entries)
 }
 

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use millstream_core::Result;
+use millstream_core::{Result, TimeToLive};
 
 use crate::buffer::Entry;
 use crate::commit::decode_item;
+use crate::containers::container_entry;
 use crate::engine::{read, write};
 use crate::keys::{self, Place};
 use crate::maintenance::{StepOutcome, look, write_and_wait};
+use crate::state::PastTtl;
 use crate::store::Inner;
 use crate::tables::Table;
 use crate::view::Section;
@@ -48,45 +50,65 @@ pub(crate) fn remove_dropped(inner: &Arc<Inner>) -> Result<StepOutcome> {
 
 /// Gives every item of a container whose default TTL changed an expiry to be looked at.
 ///
-/// An expiry that was there before and no longer holds is found to be stale when its time comes.
+/// An expiry that was there before and no longer holds is found to be stale when its time comes. What had expired before the
+/// change is purged in the same pass; once nothing of that kind is found, the earlier TTLs are forgotten.
 pub(crate) fn apply_changed_expiry(inner: &Arc<Inner>) -> Result<StepOutcome> {
-    let container = {
-        let catalog = read(&inner.catalog);
-        let Some((id, ())) = catalog.expiry_changed.first_key_value() else {
+    let changed: Vec<u32> = read(&inner.catalog).expiry_changed.keys().copied().collect();
+    for id in changed {
+        let Some(container) = read(&inner.catalog).container(id).cloned() else { continue };
+        let (ttl, past_ttls) = (container.info().settings.default_ttl, container.past_ttls());
+        let Some(ended) = schedule_expiries(inner, id, ttl, &past_ttls)? else {
             return Ok(StepOutcome::Done);
         };
-        (*id, catalog.container(*id).cloned())
-    };
-    let (id, Some(container)) = container else {
-        write(&inner.catalog).expiry_changed.remove(&container.0);
-        return Ok(StepOutcome::More);
-    };
-    let ttl = container.info().settings.default_ttl;
-    let mut from = id.to_be_bytes().to_vec();
+        if 0 < ended {
+            continue;
+        }
+        let _guard = inner.changes.lock_blocking();
+        let (info, ranges) = (container.info(), container.ranges());
+        if info.settings.default_ttl != ttl || container.past_ttls() != past_ttls {
+            continue;
+        }
+        let entries = vec![
+            Entry::remove(Table::Meta, keys::expiry_changed(id)),
+            container_entry(&container, &info, &ranges, &[]),
+        ];
+        write_and_wait(inner, entries)?;
+        *write(&container.past_ttls) = Arc::default();
+        write(&inner.catalog).expiry_changed.remove(&id);
+    }
+    Ok(StepOutcome::Done)
+}
+
+/// Returns how many items had expired by an earlier TTL; none if the store is being closed.
+fn schedule_expiries(
+    inner: &Inner,
+    container: u32,
+    ttl: Option<TimeToLive>,
+    past_ttls: &[PastTtl],
+) -> Result<Option<usize>> {
+    let mut ended = 0;
+    let mut from = container.to_be_bytes().to_vec();
     loop {
-        let section = Section { table: Table::Items, from, to: keys::prefix_end(id) };
+        let section = Section { table: Table::Items, from, to: keys::prefix_end(container) };
         let looked = look(inner, section)?;
         let mut entries = Vec::new();
         for (key, value) in &looked.entries {
-            if let Some(at) = decode_item(value)?.stamp.expiry(ttl) {
-                let at = at.max(inner.now());
-                entries.push(Entry::put(Table::Expiry, keys::expiry(at, key), []));
+            let stamp = decode_item(value)?.stamp;
+            let has_ended = past_ttls.iter().any(|it| it.has_ended(&stamp));
+            ended += usize::from(has_ended);
+            let at = if has_ended { Some(inner.now()) } else { stamp.expiry(ttl) };
+            if let Some(at) = at {
+                let key = keys::expiry(at.max(inner.now()), key);
+                entries.push(Entry::put(Table::Expiry, key, []));
             }
         }
         if !entries.is_empty() {
             write_and_wait(inner, entries)?;
         }
         match looked.next {
-            Some(next) if !inner.is_closing() => from = next,
-            Some(_) => return Ok(StepOutcome::Done),
-            None => break,
+            None => return Ok(Some(ended)),
+            Some(_) if inner.is_closing() => return Ok(None),
+            Some(next) => from = next,
         }
     }
-    let _guard = inner.changes.lock_blocking();
-    let is_unchanged = container.info().settings.default_ttl == ttl;
-    if is_unchanged {
-        write_and_wait(inner, vec![Entry::remove(Table::Meta, keys::expiry_changed(id))])?;
-        write(&inner.catalog).expiry_changed.remove(&id);
-    }
-    Ok(StepOutcome::More)
 }

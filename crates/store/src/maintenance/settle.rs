@@ -166,7 +166,7 @@ fn finish_source(
     *write(&range.sources) = Arc::new(sources);
     let record = lock(&range.numbering).record;
     let entries = vec![
-        container_entry(container, &container.info(), &container.ranges()),
+        container_entry(container, &container.info(), &container.ranges(), &container.past_ttls()),
         crate::catalog::range_entry(range.segment, &record),
     ];
     write_and_wait(inner, entries)
