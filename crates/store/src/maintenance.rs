@@ -9,7 +9,7 @@ mod remains;
 mod settle;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use millstream_core::Result;
@@ -17,7 +17,7 @@ use millstream_core::Result;
 pub(crate) use crate::maintenance::expiry::lags;
 
 use crate::buffer::Entry;
-use crate::engine::{Completion, read, stopped};
+use crate::engine::{Completion, lock, read, stopped};
 use crate::state::{ContainerState, Latest, Numbering, RangeState};
 use crate::store::Inner;
 use crate::view::Section;
@@ -29,8 +29,10 @@ const STEP_ENTRIES_MAX: usize = 256;
 /// What maintenance remembers from one pass to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// Nothing is left among the expiries before this time.
-    pub(crate) expiries_done_ms: AtomicU64,
+    /// Nothing is left among the expiries before this key.
+    pub(crate) expiries_done: Mutex<Vec<u8>>,
+    /// How long the oldest item that was purged last had been due.
+    pub(crate) expiry_lag_ms: AtomicU64,
     passes: AtomicU64,
 }
 
@@ -56,7 +58,7 @@ pub(crate) fn run(inner: &Arc<Inner>, pace: Pace) -> Result<()> {
     let pass = inner.progress.passes.fetch_add(1, Ordering::Relaxed);
     // A clock that was set back may have left expiries behind; look at all of them now and then.
     if pass % PASSES_PER_FULL_LOOK == 0 {
-        inner.progress.expiries_done_ms.store(0, Ordering::Relaxed);
+        lock(&inner.progress.expiries_done).clear();
     }
     repeat(inner, pace, || remains::apply_changed_expiry(inner))?;
     repeat(inner, pace, || expiry::purge_step(inner))?;
@@ -93,8 +95,17 @@ fn repeat(
         }
         if pace == Pace::Yield {
             let worked = inner.monotonic().saturating_sub(started);
-            inner.rest((worked * REST_PER_WORK).clamp(REST_MIN, REST_MAX));
+            inner.rest((worked * rest_per_work(inner)).min(REST_MAX));
         }
+    }
+}
+
+/// The further purging is behind, the less it rests: what expires faster than it is purged would fill the disk.
+fn rest_per_work(inner: &Inner) -> u32 {
+    match Duration::from_millis(inner.progress.expiry_lag_ms.load(Ordering::Relaxed)) {
+        lag if lag < LAG_TO_HURRY => 5,
+        lag if lag < LAG_TO_RUN => 2,
+        _ => 0,
     }
 }
 
@@ -109,11 +120,15 @@ pub(crate) struct Look {
 }
 
 pub(crate) fn look(inner: &Inner, section: Section) -> Result<Look> {
-    let view = inner.engine.view(vec![section], 4 * STEP_ENTRIES_MAX);
+    look_at(inner, section, STEP_ENTRIES_MAX)
+}
+
+pub(crate) fn look_at(inner: &Inner, section: Section, entries_max: usize) -> Result<Look> {
+    let view = inner.engine.view(vec![section], 4 * entries_max);
     let mut entries = Vec::new();
     for entry in view.entries(0) {
         let (key, value) = entry?;
-        if entries.len() == STEP_ENTRIES_MAX {
+        if entries.len() == entries_max {
             return Ok(Look { entries, next: Some(key.to_vec()) });
         }
         entries.push((key, value));
@@ -170,6 +185,6 @@ pub(crate) fn enqueue_for_range(
 
 const PASSES_PER_WARNING: u64 = 60;
 const PASSES_PER_FULL_LOOK: u64 = 600;
-const REST_PER_WORK: u32 = 3;
-const REST_MIN: Duration = Duration::from_millis(1);
+const LAG_TO_HURRY: Duration = Duration::from_secs(180);
+const LAG_TO_RUN: Duration = Duration::from_secs(600);
 const REST_MAX: Duration = Duration::from_millis(200);

@@ -12,7 +12,7 @@ use crate::buffer::Entry;
 use crate::commit::{decode_item, forget_version};
 use crate::engine::{lock, read};
 use crate::keys::{self, Place};
-use crate::maintenance::{StepOutcome, enqueue_for_range, look, write_and_wait};
+use crate::maintenance::{StepOutcome, enqueue_for_range, look, look_at, write_and_wait};
 use crate::records::{FeedRecord, HistoryRecord, ItemRecord};
 use crate::state::{ContainerState, Latest, Numbering, RangeState};
 use crate::store::{GuardLag, Inner};
@@ -29,13 +29,13 @@ struct Due {
 
 pub(crate) fn purge_step(inner: &Arc<Inner>) -> Result<StepOutcome> {
     let now = inner.now();
-    let done = inner.progress.expiries_done_ms.load(Ordering::Relaxed).min(now.as_millis());
-    let section = Section {
-        table: Table::Expiry,
-        from: done.to_be_bytes().to_vec(),
-        to: (now.as_millis() + 1).to_be_bytes().to_vec(),
-    };
-    let looked = look(inner, section)?;
+    let to = (now.as_millis() + 1).to_be_bytes().to_vec();
+    let done = lock(&inner.progress.expiries_done).clone();
+    let from = if done < to { done } else { now.as_millis().to_be_bytes().to_vec() };
+    let looked = look_at(inner, Section { table: Table::Expiry, from, to }, PURGE_ENTRIES_MAX)?;
+    let oldest = looked.entries.first().and_then(|it| keys::split_expiry(&it.0));
+    let lag = oldest.map_or(0, |it| now.as_millis().saturating_sub(it.0.as_millis()));
+    inner.progress.expiry_lag_ms.store(lag, Ordering::Relaxed);
     let mut stale = Vec::new();
     let mut by_range: BTreeMap<(u32, u32), (Arc<ContainerState>, Arc<RangeState>, Vec<Due>)> =
         BTreeMap::new();
@@ -58,17 +58,10 @@ pub(crate) fn purge_step(inner: &Arc<Inner>) -> Result<StepOutcome> {
             return Ok(StepOutcome::Done);
         }
     }
-    match looked.next {
-        None => {
-            inner.progress.expiries_done_ms.store(now.as_millis(), Ordering::Relaxed);
-            Ok(StepOutcome::Done)
-        }
-        Some(next) => {
-            let at = keys::split_expiry(&next).map_or(0, |it| it.0.as_millis());
-            inner.progress.expiries_done_ms.store(at, Ordering::Relaxed);
-            Ok(StepOutcome::More)
-        }
-    }
+    let outcome = if looked.next.is_some() { StepOutcome::More } else { StepOutcome::Done };
+    let done = looked.next.unwrap_or_else(|| now.as_millis().to_be_bytes().to_vec());
+    *lock(&inner.progress.expiries_done) = done;
+    Ok(outcome)
 }
 
 fn find_due(inner: &Inner, expiry_key: &Slice) -> Result<Option<(Arc<ContainerState>, Due)>> {
@@ -272,4 +265,6 @@ pub(crate) fn lags(inner: &Inner, container: &ContainerState) -> Result<Vec<Guar
     Ok(lags)
 }
 
+/// Commits of users wait while a step is put together, so it is short.
+const PURGE_ENTRIES_MAX: usize = 32;
 const LAG_WARNING_TENTHS: u32 = 8;
