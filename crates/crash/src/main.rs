@@ -175,7 +175,8 @@ fn run_mutants(arguments: &Arguments, target: &Target) -> Result<bool> {
         let target = Target { mutant: Some(name.clone()), ..target.clone() };
         // The first finding is enough.
         let killed = kill(&kill_options(arguments, target.clone()), |it| it.violations.is_empty())?;
-        let options = power_options(arguments, target);
+        // A store with a bug may refuse to go on after a death, so it lives but once.
+        let options = PowerOptions { deaths: 0, ..power_options(arguments, target) };
         let recorded = read(&record(&options)?)?;
         let unplugged = unplug(&options, &recorded, |it| it.violations.is_empty())?;
         let by_kill =

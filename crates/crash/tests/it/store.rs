@@ -46,7 +46,8 @@ fn found_by_power(
 
 #[track_caller]
 fn check_caught_by_power(mutant: &str, expected: &[Rule]) {
-    let (rules, shown) = found_by_power(Some(mutant), 60, 1);
+    // A store with a bug may refuse to go on after a death, so it lives but once.
+    let (rules, shown) = found_by_power(Some(mutant), 60, 0);
     assert!(expected.iter().any(|it| rules.contains(it)), "{mutant}: {shown:?}");
 }
 
