@@ -1,9 +1,9 @@
 use bytes::Bytes;
 
+use crate::container::ContainerSettings;
 use crate::{
     Envelope, Error, ErrorKind, Etag, Item, ItemId, Lsn, PartitionKey, Patch, Result, TimeToLive,
 };
-use crate::container::ContainerSettings;
 
 /// Most operations in a batch.
 pub const BATCH_OPERATIONS_MAX: usize = 100;
@@ -133,7 +133,8 @@ impl Batch {
         }
         let bytes: usize = self.operations.iter().map(Operation::body_bytes).sum();
         if BATCH_BYTES_MAX < bytes {
-            let reason = format!("its {bytes} bytes exceed the limit of 2 MiB; send fewer or smaller items");
+            let reason =
+                format!("its {bytes} bytes exceed the limit of 2 MiB; send fewer or smaller items");
             return Err(Error::new(ErrorKind::TooLarge, "commit a batch").because(reason));
         }
         let mut operations = Vec::with_capacity(count);
@@ -216,7 +217,8 @@ impl Operation {
             OperationKind::Replace(id, body) => {
                 let (in_body, body) = NewBody::check(body, key, settings)?;
                 if in_body != id {
-                    let reason = format!("its body has the id {in_body:?}; an id cannot be changed");
+                    let reason =
+                        format!("its body has the id {in_body:?}; an id cannot be changed");
                     return Err(Error::invalid(format!("replace item {:?}", id.as_str()), reason));
                 }
                 (id, Action::Replace(body))
@@ -469,7 +471,9 @@ impl CheckedOperation {
         }
         let write = |body: NewBody| Step::Write { id: self.id.clone(), existed: exists, body };
         Ok(match &self.action {
-            Action::Create(body) | Action::Upsert(body) | Action::Replace(body) => write(body.clone()),
+            Action::Create(body) | Action::Upsert(body) | Action::Replace(body) => {
+                write(body.clone())
+            }
             Action::Delete => Step::Delete { id: self.id.clone() },
             Action::Read => match touched {
                 Some(Touched::Written(index, _)) => Step::ReadStep(index),

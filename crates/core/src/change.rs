@@ -242,7 +242,9 @@ mod tests {
 
     #[test]
     fn foreign_text_is_refused() {
-        for text in ["", "1", "2.1.l.1", "1.1.x.1", "1.1.l.-1", "1.1.l.1.2.3", "1.1.l.99999999999999999999"] {
+        for text in
+            ["", "1", "2.1.l.1", "1.1.x.1", "1.1.l.-1", "1.1.l.1.2.3", "1.1.l.99999999999999999999"]
+        {
             check_refused(text);
         }
         assert!(Continuation::new("x".repeat(Continuation::BYTES_MAX + 1)).is_err());

@@ -1,7 +1,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Error, Etag, KeyRange, PartitionKeyDefinition, RangeId, Result, TimeToLive, Timestamp};
+use crate::{
+    Error, Etag, KeyRange, PartitionKeyDefinition, RangeId, Result, TimeToLive, Timestamp,
+};
 
 /// The name of a container within its database.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

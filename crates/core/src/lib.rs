@@ -64,7 +64,8 @@ pub use crate::change::{
 };
 pub use crate::clock::{BoxFuture, Clock, ManualClock, SystemClock, Timestamp};
 pub use crate::container::{
-    ContainerInfo, ContainerName, ContainerSettings, DatabaseInfo, RangeInfo, ResourceId, check_name,
+    ContainerInfo, ContainerName, ContainerSettings, DatabaseInfo, RangeInfo, ResourceId,
+    check_name,
 };
 pub use crate::error::{Effect, Error, ErrorKind, Result};
 pub use crate::hashing::EffectiveKey;

@@ -71,7 +71,8 @@ pub trait ChangeFeed: Send + Sync {
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
-    async fn start(&self, keys: &KeyRange, from: StartFrom, mode: FeedMode) -> Result<Continuation>;
+    async fn start(&self, keys: &KeyRange, from: StartFrom, mode: FeedMode)
+    -> Result<Continuation>;
 
     /// Returns the changes after `after` of the items in `keys`, in commit order, never part of a batch.
     ///
@@ -87,12 +88,8 @@ pub trait ChangeFeed: Send + Sync {
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
-    async fn read(
-        &self,
-        keys: &KeyRange,
-        after: &Continuation,
-        size: PageSize,
-    ) -> Result<FeedPage>;
+    async fn read(&self, keys: &KeyRange, after: &Continuation, size: PageSize)
+    -> Result<FeedPage>;
 
     /// Returns as soon as there may be something after `after`, at once if there is already.
     ///
@@ -169,8 +166,11 @@ pub trait Containers: Send + Sync {
     /// # Cancel safety
     ///
     /// As for [`Containers::create_database`].
-    async fn create(&self, name: &ContainerName, settings: ContainerSettings)
-    -> Result<ContainerInfo>;
+    async fn create(
+        &self,
+        name: &ContainerName,
+        settings: ContainerSettings,
+    ) -> Result<ContainerInfo>;
 
     /// Replaces the settings; the partition key cannot be changed. `if_match` is the etag of the settings.
     ///
@@ -231,7 +231,8 @@ pub trait Containers: Send + Sync {
     /// # Cancel safety
     ///
     /// As for [`Containers::create_database`].
-    async fn merge(&self, name: &ContainerName, left: RangeId, right: RangeId) -> Result<RangeInfo>;
+    async fn merge(&self, name: &ContainerName, left: RangeId, right: RangeId)
+    -> Result<RangeInfo>;
 }
 
 /// An open container.

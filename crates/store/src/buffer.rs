@@ -97,7 +97,8 @@ impl Layer {
     ) -> impl Iterator<Item = (&'a Slice, &'a Option<Slice>)> {
         // A reversed range makes BTreeMap panic.
         let range = (from < to).then(|| {
-            let bounds = (Bound::Included(Key::new(from.into())), Bound::Excluded(Key::new(to.into())));
+            let bounds =
+                (Bound::Included(Key::new(from.into())), Bound::Excluded(Key::new(to.into())));
             self.tables[table.index()].range(bounds)
         });
         range.into_iter().flatten().map(|(key, value)| (&key.bytes, value))
@@ -182,7 +183,17 @@ mod tests {
 
     #[test]
     fn keys_sort_as_their_bytes_do() {
-        let texts = ["", "\0", "\0\0", "a", "a\0", "aaaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaa\0", "aaaaaaaaaaaaaaaab", "b"];
+        let texts = [
+            "",
+            "\0",
+            "\0\0",
+            "a",
+            "a\0",
+            "aaaaaaaaaaaaaaaa",
+            "aaaaaaaaaaaaaaaa\0",
+            "aaaaaaaaaaaaaaaab",
+            "b",
+        ];
         for pair in texts.windows(2) {
             assert!(key(pair[0]) < key(pair[1]), "{pair:?}");
         }

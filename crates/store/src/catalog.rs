@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_core::{
-    ContainerInfo, ContainerName, ContainerSettings, DatabaseInfo, Error, ErrorKind, Etag, KeyRange,
-    PartitionKeyDefinition, RangeId, RangeInfo, ResourceId, Result, TimeToLive, Timestamp,
+    ContainerInfo, ContainerName, ContainerSettings, DatabaseInfo, Error, ErrorKind, Etag,
+    KeyRange, PartitionKeyDefinition, RangeId, RangeInfo, ResourceId, Result, TimeToLive,
+    Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -195,7 +196,10 @@ pub(crate) fn container_entry(
         modified_at: info.modified_at.as_millis(),
         next_range,
         ranges: ranges.iter().map(|it| StoredRange::from(&**it)).collect(),
-        past_ttls: past_ttls.iter().map(|it| (it.ttl.map(ttl_number), it.until.as_millis())).collect(),
+        past_ttls: past_ttls
+            .iter()
+            .map(|it| (it.ttl.map(ttl_number), it.until.as_millis()))
+            .collect(),
     };
     Entry::put(Table::Meta, keys::container(info.resource_id.container), to_json(&stored))
 }

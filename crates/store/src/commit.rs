@@ -8,9 +8,9 @@ use fjall::Slice;
 use futures_channel::oneshot;
 use futures_util::future;
 use millstream_core::{
-    Action, Batch, BatchOutcome, ChangeKind, CheckedBatch, ContainerInfo, ContainerSettings, CurrentItems, EffectiveKey,
-    Error, ErrorKind, Etag, Item, ItemId, Lsn, NewBody, OperationResult, PartitionKey, Result, Step,
-    Timestamp,
+    Action, Batch, BatchOutcome, ChangeKind, CheckedBatch, ContainerInfo, ContainerSettings,
+    CurrentItems, EffectiveKey, Error, ErrorKind, Etag, Item, ItemId, Lsn, NewBody,
+    OperationResult, PartitionKey, Result, Step, Timestamp,
 };
 
 use crate::buffer::Entry;
@@ -90,7 +90,8 @@ impl<'a> Request<'a> {
         effective: EffectiveKey,
     ) -> Result<Self> {
         let count = batch.operations.len();
-        let (mut ids, mut expected) = (Vec::<ItemId>::with_capacity(count), Vec::with_capacity(count));
+        let (mut ids, mut expected) =
+            (Vec::<ItemId>::with_capacity(count), Vec::with_capacity(count));
         for operation in &batch.operations {
             if !ids.contains(&operation.id) {
                 ids.push(operation.id.clone());
@@ -338,11 +339,8 @@ impl<'a> Commit<'a> {
             };
             results.push(result);
         }
-        let mut record = RangeRecord {
-            newest: self.lsn,
-            committed_at: self.now,
-            ..self.numbering.record
-        };
+        let mut record =
+            RangeRecord { newest: self.lsn, committed_at: self.now, ..self.numbering.record };
         let latest = self.finish(&mut record);
         if let Some(number) = self.sequence {
             let key = self.request.sequence_key.clone();
@@ -356,7 +354,9 @@ impl<'a> Commit<'a> {
         let previous = self.previous(slot, &id)?;
         let sequence = if !body.is_event {
             None
-        } else if let Some(number) = previous.as_ref().filter(|_| existed).and_then(|it| it.0.sequence) {
+        } else if let Some(number) =
+            previous.as_ref().filter(|_| existed).and_then(|it| it.0.sequence)
+        {
             Some(number)
         } else {
             Some(self.next_sequence()?)
@@ -436,16 +436,18 @@ impl<'a> Commit<'a> {
     }
 
     fn next_sequence(&mut self) -> Result<u64> {
-        let last = match self.sequence.or_else(|| self.numbering.sequence(&self.request.sequence_key)) {
-            Some(number) => number,
-            None => self.stored_sequence()?,
-        };
+        let last =
+            match self.sequence.or_else(|| self.numbering.sequence(&self.request.sequence_key)) {
+                Some(number) => number,
+                None => self.stored_sequence()?,
+            };
         self.sequence = Some(last + 1);
         Ok(last + 1)
     }
 
     fn stored_sequence(&self) -> Result<u64> {
-        let stored = self.request.engine.get(Table::Sequences, self.request.sequence_key.clone())?;
+        let stored =
+            self.request.engine.get(Table::Sequences, self.request.sequence_key.clone())?;
         match stored {
             None => Ok(0),
             Some(bytes) => {
@@ -522,7 +524,8 @@ pub(crate) fn forget_version(
 }
 
 pub(crate) fn decode_item(bytes: &[u8]) -> Result<ItemRecord> {
-    ItemRecord::decode(bytes).ok_or_else(|| Error::new(ErrorKind::Corrupt, "read an entry of the items"))
+    ItemRecord::decode(bytes)
+        .ok_or_else(|| Error::new(ErrorKind::Corrupt, "read an entry of the items"))
 }
 
 /// The body of a version that is the newest and visible.

@@ -51,8 +51,11 @@ impl Containers for Store {
         let (info, counters) = {
             let catalog = read(&self.inner.catalog);
             if catalog.databases.contains_key(name) {
-                return Err(Error::new(ErrorKind::AlreadyExists, format!("create the database {name:?}"))
-                    .because("there is one of that name"));
+                return Err(Error::new(
+                    ErrorKind::AlreadyExists,
+                    format!("create the database {name:?}"),
+                )
+                .because("there is one of that name"));
             }
             let mut counters = catalog.counters;
             let resource_id = counters.next_database;
@@ -126,12 +129,20 @@ impl Containers for Store {
                 let info = RangeInfo { id: RangeId(number), keys, parents: Vec::new() };
                 let segment = counters.next_segment;
                 counters.next_segment += 1;
-                ranges.push(Arc::new(RangeState::new(info, segment, Vec::new(), RangeRecord::default())));
+                ranges.push(Arc::new(RangeState::new(
+                    info,
+                    segment,
+                    Vec::new(),
+                    RangeRecord::default(),
+                )));
             }
             let next_range = info.settings.ranges;
             (Arc::new(ContainerState::new(info, ranges, next_range)), counters)
         };
-        let entries = vec![container_entry(&state, &state.info(), &state.ranges(), &[]), catalog::counters_entry(&counters)];
+        let entries = vec![
+            container_entry(&state, &state.info(), &state.ranges(), &[]),
+            catalog::counters_entry(&counters),
+        ];
         let added = Arc::clone(&state);
         let apply = move |catalog: &mut Catalog| {
             catalog.counters = counters;
@@ -152,8 +163,11 @@ impl Containers for Store {
         let old = container.info();
         settings.check_replacing(&old.settings)?;
         if if_match.is_some_and(|it| it != old.etag) {
-            return Err(Error::new(ErrorKind::PreconditionFailed, format!("replace the container \"{name}\""))
-                .because("it has changed since it was read; read it again"));
+            return Err(Error::new(
+                ErrorKind::PreconditionFailed,
+                format!("replace the container \"{name}\""),
+            )
+            .because("it has changed since it was read; read it again"));
         }
         // The number of ranges is a wish at creation; splits and merges change it later.
         let settings = ContainerSettings { ranges: old.settings.ranges, ..settings };
@@ -245,19 +259,30 @@ impl Containers for Store {
         let parent = live_range(&container, range)?;
         let middle = at.cloned().or_else(|| parent.keys.middle());
         let at = middle.ok_or_else(|| {
-            Error::invalid(format!("split range {range}"), "it has no middle; name the key to split at")
+            Error::invalid(
+                format!("split range {range}"),
+                "it has no middle; name the key to split at",
+            )
         })?;
         let (left, right) = parent.keys.split_at(&at)?;
         self.inner.divide(guard, &container, &[parent], vec![left, right]).await
     }
 
-    async fn merge(&self, name: &ContainerName, left: RangeId, right: RangeId) -> Result<RangeInfo> {
+    async fn merge(
+        &self,
+        name: &ContainerName,
+        left: RangeId,
+        right: RangeId,
+    ) -> Result<RangeInfo> {
         let guard = self.inner.changes.lock_arc().await;
         let container = self.inner.container(name)?;
         let (left, right) = (live_range(&container, left)?, live_range(&container, right)?);
         if left.keys.max() != right.keys.min() {
             let attempted = format!("merge the ranges {} and {}", left.id, right.id);
-            return Err(Error::invalid(attempted, "the second does not start where the first ends"));
+            return Err(Error::invalid(
+                attempted,
+                "the second does not start where the first ends",
+            ));
         }
         let keys = KeyRange::new(left.keys.min().clone(), right.keys.max().clone())?;
         let merged = self.inner.divide(guard, &container, &[left, right], vec![keys]).await?;
@@ -436,7 +461,11 @@ fn successor_record(parents: &[RangeRecord]) -> RangeRecord {
 }
 
 /// Where the items of the keys of a new range are found: in the segments of its parents, and in those that had items of theirs.
-fn sources_of(parents: &[Arc<RangeState>], records: &[RangeRecord], keys: &KeyRange) -> Vec<Source> {
+fn sources_of(
+    parents: &[Arc<RangeState>],
+    records: &[RangeRecord],
+    keys: &KeyRange,
+) -> Vec<Source> {
     let mut sources = Vec::new();
     for (parent, record) in parents.iter().zip(records) {
         let own = Source {

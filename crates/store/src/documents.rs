@@ -6,8 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use millstream_core::{
-    Batch, BatchOutcome, ContainerSettings, Documents, EffectiveKey, Error, ErrorKind, Item, ItemId, PageSize,
-    PartitionKey, Result, ScanContinuation, ScanPage, ScanScope, Timestamp,
+    Batch, BatchOutcome, ContainerSettings, Documents, EffectiveKey, Error, ErrorKind, Item,
+    ItemId, PageSize, PartitionKey, Result, ScanContinuation, ScanPage, ScanScope, Timestamp,
 };
 
 use crate::commit::{self, decode_item};
@@ -80,7 +80,11 @@ impl Documents for ContainerDocuments {
 }
 
 impl ContainerDocuments {
-    fn newest_version(&self, settings: &ContainerSettings, item_key: &[u8]) -> Result<Option<Item>> {
+    fn newest_version(
+        &self,
+        settings: &ContainerSettings,
+        item_key: &[u8],
+    ) -> Result<Option<Item>> {
         // The version may be replaced between the look at the index and that at the feed; then the index knows a newer one.
         for _ in 0..RACES_MAX {
             let Some(bytes) = self.engine.get(Table::Items, item_key)? else { return Ok(None) };
@@ -124,7 +128,8 @@ pub(crate) fn item_of(
     bytes: &[u8],
     now: Timestamp,
 ) -> Result<Option<Item>> {
-    let unreadable = || Error::new(ErrorKind::Corrupt, format!("read commit {} of the feed", place.lsn));
+    let unreadable =
+        || Error::new(ErrorKind::Corrupt, format!("read commit {} of the feed", place.lsn));
     let record = FeedRecord::decode(bytes).ok_or_else(unreadable)?;
     let stamp = record.stamp(place);
     if stamp.expiry(settings.default_ttl).is_some() || !container.past_ttls().is_empty() {

@@ -143,7 +143,10 @@ impl Engine {
         active.apply([], applied);
         for (number, payload) in (applied + 1..).zip(groups) {
             let entries = decode_entries(&payload).ok_or_else(|| {
-                Error::new(ErrorKind::Corrupt, format!("understand group {number} of the commit log"))
+                Error::new(
+                    ErrorKind::Corrupt,
+                    format!("understand group {number} of the commit log"),
+                )
             })?;
             active.apply(entries, number);
         }

@@ -37,7 +37,12 @@ impl ChangeFeed for ContainerFeed {
         Ok(self.container.ranges().iter().map(|it| it.info()).collect())
     }
 
-    async fn start(&self, keys: &KeyRange, from: StartFrom, mode: FeedMode) -> Result<Continuation> {
+    async fn start(
+        &self,
+        keys: &KeyRange,
+        from: StartFrom,
+        mode: FeedMode,
+    ) -> Result<Continuation> {
         self.container.check_exists()?;
         self.check_mode(mode)?;
         let range = self.container.range_covering(keys)?;
@@ -189,7 +194,8 @@ impl<'a> Page<'a> {
         let sections = sections(range, keys, cursor)?;
         let view = feed.engine.view(sections.clone(), recent_max);
         // Entries move from the segments of predecessors once a range has successors, so the view holds only if it had none.
-        let is_current = feed.container.range_covering(keys).is_ok_and(|it| Arc::ptr_eq(&it, range));
+        let is_current =
+            feed.container.range_covering(keys).is_ok_and(|it| Arc::ptr_eq(&it, range));
         if !is_current {
             return Ok(None);
         }
@@ -209,7 +215,8 @@ impl<'a> Page<'a> {
             looked_at: 0,
             passed: cursor.after.as_u64(),
         };
-        let mut sources: Vec<_> = (0..sections.len()).map(|it| view.entries(it).peekable()).collect();
+        let mut sources: Vec<_> =
+            (0..sections.len()).map(|it| view.entries(it).peekable()).collect();
         let is_complete = if let [only] = sources.as_mut_slice() {
             page.fill(only, bound)?
         } else {
@@ -274,12 +281,12 @@ impl<'a> Page<'a> {
         self.bytes += value.len();
         match self.cursor.mode {
             FeedMode::LatestVersion => {
-                let item =
-                    item_of(&self.feed.container, &self.settings, place, value, self.now)?;
+                let item = item_of(&self.feed.container, &self.settings, place, value, self.now)?;
                 self.changes.extend(item.map(written));
             }
             FeedMode::AllVersions => {
-                let record = HistoryRecord::decode(value).ok_or_else(|| unreadable(&place.key()))?;
+                let record =
+                    HistoryRecord::decode(value).ok_or_else(|| unreadable(&place.key()))?;
                 self.changes.push(self.version(place, record));
             }
         }

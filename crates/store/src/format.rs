@@ -31,7 +31,8 @@ impl Format {
             }
         };
         let found: Self = serde_json::from_slice(&bytes).map_err(|error| {
-            Error::new(ErrorKind::Corrupt, format!("read {FILE} in {}", directory.display())).because(error)
+            Error::new(ErrorKind::Corrupt, format!("read {FILE} in {}", directory.display()))
+                .because(error)
         })?;
         if found.major != CURRENT.major {
             let reason = format!(

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use millstream_core::{Continuation, Cursor, Error, ErrorKind, KeyRange, Result, RetentionGuards, check_name};
+use millstream_core::{
+    Continuation, Cursor, Error, ErrorKind, KeyRange, Result, RetentionGuards, check_name,
+};
 
 use crate::buffer::Entry;
 use crate::catalog;
@@ -26,8 +28,11 @@ impl RetentionGuards for ContainerGuards {
         self.container.check_exists()?;
         let cursor = Cursor::parse(passed)?;
         if cursor.container != self.container.info().resource_id.incarnation() {
-            return Err(Error::new(ErrorKind::ContainerRecreated, format!("hold events for {name:?}"))
-                .because("the continuation belongs to another container"));
+            return Err(Error::new(
+                ErrorKind::ContainerRecreated,
+                format!("hold events for {name:?}"),
+            )
+            .because("the continuation belongs to another container"));
         }
         let guard = self.store.inner.changes.lock_arc().await;
         let (known, is_new) = {
@@ -35,7 +40,10 @@ impl RetentionGuards for ContainerGuards {
             let names = guards.names();
             let is_new = !names.iter().any(|it| it == name);
             if is_new && GUARDS_MAX <= names.len() {
-                return Err(Error::invalid(format!("hold events for {name:?}"), "16 readers hold events already"));
+                return Err(Error::invalid(
+                    format!("hold events for {name:?}"),
+                    "16 readers hold events already",
+                ));
             }
             (guards.get(name), is_new)
         };

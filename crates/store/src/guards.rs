@@ -52,7 +52,9 @@ impl Positions {
         inside.sort_by(|left, right| left.0.min().trimmed().cmp(right.0.min().trimmed()));
         let mut covered = keys.min();
         for (known, _) in &inside {
-            if known.min().trimmed() <= covered.trimmed() && covered.trimmed() < known.max().trimmed() {
+            if known.min().trimmed() <= covered.trimmed()
+                && covered.trimmed() < known.max().trimmed()
+            {
                 covered = known.max();
             }
         }

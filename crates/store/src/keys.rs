@@ -61,7 +61,12 @@ impl Place {
 }
 
 /// The key of an item: container, effective partition key, partition key, id.
-pub(crate) fn item(container: u32, effective: &EffectiveKey, key: &PartitionKey, id: &ItemId) -> Vec<u8> {
+pub(crate) fn item(
+    container: u32,
+    effective: &EffectiveKey,
+    key: &PartitionKey,
+    id: &ItemId,
+) -> Vec<u8> {
     let mut bytes = partition(container, effective, key);
     bytes.extend_from_slice(id.as_str().as_bytes());
     bytes
@@ -83,7 +88,8 @@ pub(crate) fn items_in(container: u32, keys: &KeyRange) -> (Vec<u8>, Vec<u8>) {
         bytes.extend_from_slice(bound.trimmed());
         bytes
     };
-    let to = if *keys.max() == EffectiveKey::MAX { prefix_end(container) } else { with(keys.max()) };
+    let to =
+        if *keys.max() == EffectiveKey::MAX { prefix_end(container) } else { with(keys.max()) };
     (with(keys.min()), to)
 }
 
@@ -208,7 +214,8 @@ mod tests {
     #[test]
     fn places_sort_by_segment_then_commit_then_operation() {
         let place = |segment, lsn, origin, index| Place { segment, lsn, origin, index };
-        let ordered = [place(1, 9, 1, 0), place(1, 9, 1, 1), place(1, 256, 0, 0), place(2, 1, 1, 0)];
+        let ordered =
+            [place(1, 9, 1, 0), place(1, 9, 1, 1), place(1, 256, 0, 0), place(2, 1, 1, 0)];
         for pair in ordered.windows(2) {
             assert!(pair[0].key() < pair[1].key(), "{pair:?}");
         }

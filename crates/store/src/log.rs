@@ -64,8 +64,11 @@ impl Log {
         applied: u64,
     ) -> Result<Recovered> {
         let failed = |error: io::Error| {
-            Error::new(ErrorKind::Unavailable, format!("open the commit log {}", directory.display()))
-                .because(error)
+            Error::new(
+                ErrorKind::Unavailable,
+                format!("open the commit log {}", directory.display()),
+            )
+            .because(error)
         };
         let mut found = Vec::new();
         let mut free = Vec::new();
@@ -193,12 +196,12 @@ impl Log {
         let file = match self.free.iter().position(|it| needed <= it.length) {
             Some(index) => self.free.swap_remove(index),
             None => {
-                let plan = SparePlan { length: self.segment_bytes.max(needed), ..self.plan_spare() };
+                let plan =
+                    SparePlan { length: self.segment_bytes.max(needed), ..self.plan_spare() };
                 plan.make()?.0
             }
         };
-        let header =
-            SegmentHeader { incarnation: self.incarnation, first_group: self.next_group };
+        let header = SegmentHeader { incarnation: self.incarnation, first_group: self.next_group };
         file.file.write_at(&header.encode(), 0)?;
         self.end = header_bytes;
         self.live.push_back(Segment { file, first_group: self.next_group });
@@ -293,8 +296,11 @@ impl Reading {
 }
 
 fn damaged(path: &Path, group: u64) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("read group {group} of the commit log {}", path.display()))
-        .because("it had been synced and is not what was written; restore the directory from a copy")
+    Error::new(
+        ErrorKind::Corrupt,
+        format!("read group {group} of the commit log {}", path.display()),
+    )
+    .because("it had been synced and is not what was written; restore the directory from a copy")
 }
 
 fn file_number(path: &Path) -> Option<u64> {

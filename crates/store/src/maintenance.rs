@@ -18,10 +18,10 @@ pub(crate) use crate::maintenance::expiry::lags;
 
 use crate::buffer::Entry;
 use crate::engine::{Completion, lock, read, stopped};
+use crate::records::RangeRecord;
 use crate::state::{ContainerState, Latest, Numbering, RangeState};
 use crate::store::Inner;
 use crate::view::Section;
-use crate::records::RangeRecord;
 
 /// Entries a step looks at.
 const STEP_ENTRIES_MAX: usize = 256;
@@ -79,11 +79,7 @@ pub(crate) fn run(inner: &Arc<Inner>, pace: Pace) -> Result<()> {
     Ok(())
 }
 
-fn repeat(
-    inner: &Inner,
-    pace: Pace,
-    mut step: impl FnMut() -> Result<StepOutcome>,
-) -> Result<()> {
+fn repeat(inner: &Inner, pace: Pace, mut step: impl FnMut() -> Result<StepOutcome>) -> Result<()> {
     loop {
         if inner.is_closing() {
             return Ok(());

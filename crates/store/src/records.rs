@@ -209,7 +209,8 @@ impl<'a> FeedRecord<'a> {
 impl<'a> HistoryRecord<'a> {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let bodies = [&self.current, &self.previous];
-        let body_bytes: usize = bodies.iter().filter_map(|it| it.as_ref()).map(|it| it.1.len()).sum();
+        let body_bytes: usize =
+            bodies.iter().filter_map(|it| it.as_ref()).map(|it| it.1.len()).sum();
         let mut out = Vec::with_capacity(192 + body_bytes);
         out.push(kind_number(self.kind));
         out.extend_from_slice(&self.committed_at.as_millis().to_le_bytes());

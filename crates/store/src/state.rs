@@ -7,8 +7,8 @@ use bytes::Bytes;
 use event_listener::Event;
 use fjall::Slice;
 use millstream_core::{
-    ContainerInfo, ContainerSettings, EffectiveKey, Error, ErrorKind, KeyRange, Lsn, RangeId, RangeInfo,
-    Result, TimeToLive, Timestamp,
+    ContainerInfo, ContainerSettings, EffectiveKey, Error, ErrorKind, KeyRange, Lsn, RangeId,
+    RangeInfo, Result, TimeToLive, Timestamp,
 };
 
 use rustc_hash::FxHashMap;
@@ -127,7 +127,9 @@ impl ContainerState {
     pub(crate) fn range_of(&self, key: &EffectiveKey) -> Arc<RangeState> {
         let ranges = self.ranges();
         let index = ranges.partition_point(|it| it.keys.min().trimmed() <= key.trimmed());
-        Arc::clone(&ranges[index.checked_sub(1).expect("the first range starts at the smallest key")])
+        Arc::clone(
+            &ranges[index.checked_sub(1).expect("the first range starts at the smallest key")],
+        )
     }
 
     /// The range that holds all of `keys`.
@@ -180,7 +182,12 @@ impl ContainerState {
 }
 
 impl RangeState {
-    pub(crate) fn new(info: RangeInfo, segment: u32, sources: Vec<Source>, record: RangeRecord) -> Self {
+    pub(crate) fn new(
+        info: RangeInfo,
+        segment: u32,
+        sources: Vec<Source>,
+        record: RangeRecord,
+    ) -> Self {
         Self {
             id: info.id,
             keys: info.keys,

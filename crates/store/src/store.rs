@@ -222,10 +222,13 @@ fn start_threads(inner: &Arc<Inner>) -> io::Result<Vec<JoinHandle<()>>> {
     let (log, flush) = (Arc::clone(&inner.engine), Arc::clone(&inner.engine));
     let mut handles = vec![
         spawn("log", Box::new(move || log.run_log()))?,
-        spawn("flush", Box::new(move || {
-            give_way();
-            flush.run_flush();
-        }))?,
+        spawn(
+            "flush",
+            Box::new(move || {
+                give_way();
+                flush.run_flush();
+            }),
+        )?,
     ];
     if let Some(interval) = inner.engine.options().maintenance_interval {
         let inner = Arc::clone(inner);

@@ -104,7 +104,12 @@ impl<'a> Frame<'a> {
 
     /// Looks behind a place where nothing whole stands for a group that was written after `number` had been synced: then
     /// `number` is not the torn end of the log but damaged.
-    pub(crate) fn proves_damage(segment: &[u8], from: usize, incarnation: u64, number: u64) -> bool {
+    pub(crate) fn proves_damage(
+        segment: &[u8],
+        from: usize,
+        incarnation: u64,
+        number: u64,
+    ) -> bool {
         let tail = segment.get(from..).unwrap_or_default();
         memchr_all(tail, GROUP_MAGIC).any(|at| match Frame::read(segment, from + at, incarnation) {
             Frame::Group(header, _) => number < header.number && number <= header.synced,

@@ -150,8 +150,13 @@ impl Purge<'_> {
         if !self.container.is_expired(self.settings, &stamp, &effective, self.now) {
             if let Some(at) = stamp.expiry(self.settings.default_ttl) {
                 // One that a reader holds is looked at again after a while.
-                let again = if self.now < at { at } else { self.now.plus(held_for(at, stamp.written_at)) };
-                self.entries.push(Entry::put(Table::Expiry, keys::expiry(again, &due.item_key), []));
+                let again =
+                    if self.now < at { at } else { self.now.plus(held_for(at, stamp.written_at)) };
+                self.entries.push(Entry::put(
+                    Table::Expiry,
+                    keys::expiry(again, &due.item_key),
+                    [],
+                ));
             }
             return Ok(());
         }
@@ -240,16 +245,17 @@ pub(crate) fn lags(inner: &Inner, container: &ContainerState) -> Result<Vec<Guar
                     from: Place::first_after(segment, after).to_vec(),
                     to: Place::end_of_segment(segment),
                 };
-                let events = look(inner, section)?.entries.into_iter().filter_map(|(key, value)| {
-                    let record = FeedRecord::decode(&value)?;
-                    record.sequence?;
-                    let stamp = record.stamp(Place::from_key(&key)?);
-                    let effective = EffectiveKey::from_bytes(record.effective).ok()?;
-                    if positions.have_passed(&effective, stamp.lsn) {
-                        return None;
-                    }
-                    Some((stamp.written_at, stamp.expiry(info.settings.default_ttl)?))
-                });
+                let events =
+                    look(inner, section)?.entries.into_iter().filter_map(|(key, value)| {
+                        let record = FeedRecord::decode(&value)?;
+                        record.sequence?;
+                        let stamp = record.stamp(Place::from_key(&key)?);
+                        let effective = EffectiveKey::from_bytes(record.effective).ok()?;
+                        if positions.have_passed(&effective, stamp.lsn) {
+                            return None;
+                        }
+                        Some((stamp.written_at, stamp.expiry(info.settings.default_ttl)?))
+                    });
                 oldest = oldest.into_iter().chain(events).min();
             }
         }

@@ -88,10 +88,16 @@ fn trim_source(
     }
     // A segment may be a source of several ranges; what is removed is removed for all of them.
     for sibling in container.ranges().iter() {
-        let raised: Vec<Source> = sibling.sources().iter().cloned().map(|it| raise(it, segment, floor)).collect();
+        let raised: Vec<Source> =
+            sibling.sources().iter().cloned().map(|it| raise(it, segment, floor)).collect();
         *write(&sibling.sources) = Arc::new(raised);
     }
-    entries.push(container_entry(container, &container.info(), &container.ranges(), &container.past_ttls()));
+    entries.push(container_entry(
+        container,
+        &container.info(),
+        &container.ranges(),
+        &container.past_ttls(),
+    ));
     write_and_wait(inner, entries)
 }
 

@@ -19,7 +19,10 @@ use crate::tables::Table;
 use crate::view::Section;
 
 /// Moves some entries of one source of one range; their numbers, times and etags stay.
-pub(crate) fn settle_step(inner: &Arc<Inner>, container: &Arc<ContainerState>) -> Result<StepOutcome> {
+pub(crate) fn settle_step(
+    inner: &Arc<Inner>,
+    container: &Arc<ContainerState>,
+) -> Result<StepOutcome> {
     for range in container.ranges().iter() {
         for source in range.sources().iter() {
             if source.is_settled && has_history(inner, source)? {

@@ -100,7 +100,8 @@ impl World {
             self.failures += 1;
             Store::open_with(self.directory.path(), options.disk(Arc::new(SystemDisk)))
         });
-        self.store = Some(opened.unwrap_or_else(|error| panic!("seed {}: {}", self.seed, error.report())));
+        self.store =
+            Some(opened.unwrap_or_else(|error| panic!("seed {}: {}", self.seed, error.report())));
     }
 
     fn store(&self) -> &Store {
@@ -150,8 +151,10 @@ impl World {
 
     fn split(&mut self) {
         let (ours, theirs) = (self.open_container(self.store()), self.open_container(&self.memory));
-        let (mine, yours) =
-            (block_on(ours.feed.ranges()).expect("ranges"), block_on(theirs.feed.ranges()).expect("ranges"));
+        let (mine, yours) = (
+            block_on(ours.feed.ranges()).expect("ranges"),
+            block_on(theirs.feed.ranges()).expect("ranges"),
+        );
         drop(ours);
         let index = self.random.index(mine.len());
         let found = block_on(self.store().split(&self.name, mine[index].id, None));
@@ -167,8 +170,10 @@ impl World {
 
     fn merge(&mut self) {
         let (ours, theirs) = (self.open_container(self.store()), self.open_container(&self.memory));
-        let (mine, yours) =
-            (block_on(ours.feed.ranges()).expect("ranges"), block_on(theirs.feed.ranges()).expect("ranges"));
+        let (mine, yours) = (
+            block_on(ours.feed.ranges()).expect("ranges"),
+            block_on(theirs.feed.ranges()).expect("ranges"),
+        );
         drop(ours);
         if mine.len() < 2 {
             return;
@@ -216,9 +221,11 @@ impl World {
         self.failures += 1;
         let container = self.open_container(self.store());
         block_on(container.feed.ranges()).expect("reads go on");
-        let refused = block_on(container.documents.commit(
-            Batch::new("k").with(Operation::upsert(r#"{"id":"x","key":"k"}"#)),
-        ));
+        let refused = block_on(
+            container
+                .documents
+                .commit(Batch::new("k").with(Operation::upsert(r#"{"id":"x","key":"k"}"#))),
+        );
         let refused = refused.expect_err("a failed store takes no writes");
         assert_eq!((refused.kind(), refused.effect()), (ErrorKind::Unavailable, Effect::None));
         drop(container);
@@ -248,14 +255,19 @@ impl World {
     fn observe(&self, store: &dyn Containers) -> Observed {
         let container = self.open_container(store);
         let mut observed = Observed {
-            ranges: block_on(container.feed.ranges()).expect("ranges").into_iter().map(|it| it.keys).collect(),
+            ranges: block_on(container.feed.ranges())
+                .expect("ranges")
+                .into_iter()
+                .map(|it| it.keys)
+                .collect(),
             ..Observed::default()
         };
         let scope = ScanScope::Keys(KeyRange::all());
         let mut after = None;
         loop {
             let size = PageSize::items(7);
-            let page = block_on(container.documents.scan(&scope, after.as_ref(), size)).expect("a page");
+            let page =
+                block_on(container.documents.scan(&scope, after.as_ref(), size)).expect("a page");
             for item in page.items {
                 let place = format!("{}/{}", item.partition_key, item.id);
                 let body = text(&item.body);
@@ -291,7 +303,8 @@ impl World {
         let mut after = started.expect("a start");
         loop {
             let page = block_on(container.feed.read(keys, &after, PageSize::items(3)));
-            let page = page.unwrap_or_else(|error| panic!("seed {}: {}", self.seed, error.report()));
+            let page =
+                page.unwrap_or_else(|error| panic!("seed {}: {}", self.seed, error.report()));
             for change in &page.changes {
                 let shown = Shown {
                     kind: change.kind,
@@ -333,7 +346,9 @@ fn text(body: &[u8]) -> String {
     format!("{start} {}", body.len())
 }
 
-fn outcome(result: &Result<BatchOutcome>) -> std::result::Result<Vec<String>, (ErrorKind, Option<usize>)> {
+fn outcome(
+    result: &Result<BatchOutcome>,
+) -> std::result::Result<Vec<String>, (ErrorKind, Option<usize>)> {
     let shown = |it: &OperationResult| {
         let item = it.item().map(|it| (text(&it.body), it.sequence, it.expires_at));
         format!("{:?} {item:?}", std::mem::discriminant(it))
@@ -359,7 +374,8 @@ impl Random {
     }
 
     fn index(&mut self, length: usize) -> usize {
-        usize::try_from(self.below(u32::try_from(length).expect("it is short"))).expect("it is short")
+        usize::try_from(self.below(u32::try_from(length).expect("it is short")))
+            .expect("it is short")
     }
 
     fn ttl(&mut self) -> Option<TimeToLive> {
@@ -405,6 +421,9 @@ impl Random {
         };
         let kind = if self.below(3) == 0 { r#","type":"domainEvent""# } else { "" };
         let filler = "x".repeat(self.index(2000));
-        format!(r#"{{"id":"{id}","key":"{key}","n":{}{ttl}{kind},"filler":"{filler}"}}"#, self.below(1000))
+        format!(
+            r#"{{"id":"{id}","key":"{key}","n":{}{ttl}{kind},"filler":"{filler}"}}"#,
+            self.below(1000)
+        )
     }
 }
