@@ -117,7 +117,8 @@ impl Batch {
 
     /// Checks everything that needs no stored state: counts, sizes, bodies, ids and partition keys.
     ///
-    /// Backends call this first, on the caller's thread, so that bad input never reaches the commit path.
+    /// Backends call this first, on the caller's thread, so that bad input never reaches the commit
+    /// path.
     ///
     /// # Errors
     ///
@@ -282,7 +283,8 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether it is known already that this stores an event; a patch shows only when it is applied.
+    /// Whether it is known already that this stores an event; a patch shows only when it is
+    /// applied.
     #[must_use]
     pub fn writes_event(&self) -> bool {
         match self {
@@ -383,8 +385,8 @@ impl CheckedBatch {
     ///
     /// # Errors
     ///
-    /// `AlreadyExists`, `NotFound`, `PreconditionFailed`, `TooLarge` or `Invalid`, with the operation that failed;
-    /// the others were not attempted because of it.
+    /// `AlreadyExists`, `NotFound`, `PreconditionFailed`, `TooLarge` or `Invalid`, with the
+    /// operation that failed; the others were not attempted because of it.
     pub fn resolve(
         &self,
         settings: &ContainerSettings,
@@ -489,8 +491,8 @@ impl CheckedOperation {
         })
     }
 
-    /// Whether if-match and if-none-match hold for an item that exists. One that an earlier step wrote has an etag that
-    /// nobody can know yet, so no etag matches it.
+    /// Whether if-match and if-none-match hold for an item that exists. One that an earlier step
+    /// wrote has an etag that nobody can know yet, so no etag matches it.
     fn conditions(
         &self,
         touched: Option<&Touched<'_>>,

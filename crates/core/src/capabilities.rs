@@ -1,4 +1,5 @@
-/// What a backend can do. Asked once at start-up; the caller refuses with a sentence what it cannot.
+/// What a backend can do. Asked once at start-up; the caller refuses with a sentence what it
+/// cannot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// The feed shows every version and deletes, not only the newest.

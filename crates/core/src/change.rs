@@ -120,8 +120,8 @@ impl Continuation {
     ///
     /// # Errors
     ///
-    /// `Invalid` if the text is longer than [`Continuation::BYTES_MAX`]. Whether it means something is
-    /// found out by the backend that reads from it.
+    /// `Invalid` if the text is longer than [`Continuation::BYTES_MAX`]. Whether it means something
+    /// is found out by the backend that reads from it.
     pub fn new(text: impl Into<Box<str>>) -> Result<Self> {
         let text = text.into();
         if Self::BYTES_MAX < text.len() {
@@ -146,8 +146,8 @@ impl fmt::Display for Continuation {
 
 /// What a continuation says, for backends whose ranges number their commits.
 ///
-/// The text form is `1.<container>.<l|a>.<lsn>[.<since>]`: version, incarnation of the container, mode,
-/// the last commit seen, and the time before which changes are left out.
+/// The text form is `1.<container>.<l|a>.<lsn>[.<since>]`: version, incarnation of the container,
+/// mode, the last commit seen, and the time before which changes are left out.
 ///
 /// ```
 /// use millstream_core::{Cursor, FeedMode, Lsn};

@@ -1,6 +1,8 @@
-//! Proves that a backend keeps the contract: one function per obligation, or several where it has several sides.
+//! Proves that a backend keeps the contract: one function per obligation, or several where it has
+//! several sides.
 //!
-//! A backend implements [`Subject`] and writes one line; each obligation becomes a test of the same name:
+//! A backend implements [`Subject`] and writes one line; each obligation becomes a test of the same
+//! name:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -33,8 +35,9 @@
 //! millstream_core::conformance_tests!(make(), block_on);
 //! ```
 //!
-//! Nothing here knows a backend: numbers, etags and continuations are compared, never looked into. A backend that says
-//! in its [`Capabilities`](crate::Capabilities) that it cannot do something is asked to refuse it instead.
+//! Nothing here knows a backend: numbers, etags and continuations are compared, never looked into.
+//! A backend that says in its [`Capabilities`](crate::Capabilities) that it cannot do something is
+//! asked to refuse it instead.
 
 mod batches;
 mod concurrency;
@@ -82,7 +85,8 @@ pub trait Subject: Send + Sync {
     /// The suite does not cancel it.
     async fn settle(&self);
 
-    /// Closes the store and opens it again with what survived; false if the backend has nothing to close.
+    /// Closes the store and opens it again with what survived; false if the backend has nothing to
+    /// close.
     ///
     /// # Cancel safety
     ///
@@ -90,7 +94,8 @@ pub trait Subject: Send + Sync {
     async fn reopen(&mut self) -> bool;
 }
 
-/// A function of the suite: it panics with a sentence if the store breaks the obligation it is named after.
+/// A function of the suite: it panics with a sentence if the store breaks the obligation it is
+/// named after.
 pub type Obligation = for<'a> fn(&'a mut dyn Subject) -> BoxFuture<'a, ()>;
 
 /// Runs a future on this thread, for backends that need no runtime.
@@ -120,8 +125,9 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 /// Writes one `#[test]` for every obligation.
 ///
-/// The first argument is an expression that gives a new [`Subject`](crate::conformance::Subject) every time it is evaluated, the
-/// second a function that runs a future to its end, such as [`block_on`](crate::conformance::block_on).
+/// The first argument is an expression that gives a new [`Subject`](crate::conformance::Subject)
+/// every time it is evaluated, the second a function that runs a future to its end, such as
+/// [`block_on`](crate::conformance::block_on).
 #[macro_export]
 macro_rules! conformance_tests {
     ($make:expr, $block_on:expr $(,)?) => {

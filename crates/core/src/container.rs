@@ -50,7 +50,8 @@ impl fmt::Display for ContainerName {
 ///
 /// # Errors
 ///
-/// `Invalid` if the name is empty, longer than [`ContainerName::BYTES_MAX`] or holds one of `/ \ ? #`.
+/// `Invalid` if the name is empty, longer than [`ContainerName::BYTES_MAX`] or holds one of `/ \ ?
+/// #`.
 pub fn check_name(name: &str) -> Result<()> {
     let reason = if name.is_empty() {
         "it is empty"
@@ -70,12 +71,13 @@ pub fn check_name(name: &str) -> Result<()> {
 pub struct ContainerSettings {
     /// Where the partition key stands in the body, and how it is hashed. Fixed for life.
     pub partition_key: PartitionKeyDefinition,
-    /// Time to live of items that do not say. Without it no item expires, not even one with a `ttl`.
+    /// Time to live of items that do not say. Without it no item expires, not even one with a
+    /// `ttl`.
     pub default_ttl: Option<TimeToLive>,
     /// How long the all-versions feed reaches back. Zero switches that feed off.
     pub all_versions_retention: Duration,
-    /// Items whose `type` has this value are events: numbered per partition key, and kept beyond their TTL
-    /// until every reader that holds them has passed.
+    /// Items whose `type` has this value are events: numbered per partition key, and kept beyond
+    /// their TTL until every reader that holds them has passed.
     pub event_type: Option<String>,
     /// Number of ranges at creation.
     pub ranges: u32,

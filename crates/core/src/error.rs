@@ -4,7 +4,8 @@ use std::time::Duration;
 /// What the ports return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A failed call: what was attempted, what the caller can do about it, and whether it may have happened.
+/// A failed call: what was attempted, what the caller can do about it, and whether it may have
+/// happened.
 ///
 /// ```
 /// use millstream_core::{Effect, Error, ErrorKind};
@@ -41,7 +42,8 @@ pub enum ErrorKind {
     TooLarge,
     /// The continuation lies before what the feed still keeps; choose a new start.
     PositionExpired,
-    /// The ranges were split or merged; ask for the ranges again and continue with the same continuation.
+    /// The ranges were split or merged; ask for the ranges again and continue with the same
+    /// continuation.
     RangeMoved,
     /// The container was deleted and created again; positions of the old one mean nothing.
     ContainerRecreated,

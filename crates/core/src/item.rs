@@ -83,8 +83,8 @@ pub struct Item {
 }
 
 impl TimeToLive {
-    /// The moment an item expires: its own TTL counts before the container's, and neither counts when
-    /// the container has none.
+    /// The moment an item expires: its own TTL counts before the container's, and neither counts
+    /// when the container has none.
     #[must_use]
     pub fn expiry(
         container: Option<Self>,

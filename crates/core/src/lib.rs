@@ -1,13 +1,14 @@
 //! The contract of Millstream: its words, its ports, and the suites that prove a backend.
 //!
-//! A container holds JSON items in logical partitions. A batch changes one logical partition whole or not at all, and
-//! every commit becomes a numbered entry of the change feed of its range. What a backend promises about that is a list of
-//! numbered obligations; [`conformance`] has a test for each.
+//! A container holds JSON items in logical partitions. A batch changes one logical partition whole
+//! or not at all, and every commit becomes a numbered entry of the change feed of its range. What a
+//! backend promises about that is a list of numbered obligations; [`conformance`] has a test for
+//! each.
 //!
 //! Not here: any I/O, any runtime. The embedded engine is `millstream-store`.
 //!
-//! Read [`Documents`] and [`ChangeFeed`] first, then [`Batch`], then [`memory`], which keeps every obligation in the
-//! plainest way.
+//! Read [`Documents`] and [`ChangeFeed`] first, then [`Batch`], then [`memory`], which keeps every
+//! obligation in the plainest way.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -27,8 +28,9 @@
 //!         .with(Operation::create(r#"{"id":"event-1","partitionKey":"ada","type":"domainEvent"}"#));
 //!     data.documents.commit(batch).await?;
 //!
-//!     let start = data.feed.start(&KeyRange::all(), StartFrom::Beginning, FeedMode::LatestVersion).await?;
-//!     let page = data.feed.read(&KeyRange::all(), &start, PageSize::default()).await?;
+//!     let (keys, mode) = (KeyRange::all(), FeedMode::LatestVersion);
+//!     let start = data.feed.start(&keys, StartFrom::Beginning, mode).await?;
+//!     let page = data.feed.read(&keys, &start, PageSize::default()).await?;
 //!     assert_eq!(page.changes.len(), 2);
 //!     Ok(())
 //! })

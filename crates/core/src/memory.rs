@@ -1,7 +1,8 @@
 //! The reference: every obligation of the contract in the plainest way, in memory.
 //!
-//! One lock around ordered maps; every call looks at everything it needs. It is what examples run on, what unit tests of other
-//! crates use as their store, and what a real backend is compared with. Numbers in comments are obligations.
+//! One lock around ordered maps; every call looks at everything it needs. It is what examples run
+//! on, what unit tests of other crates use as their store, and what a real backend is compared
+//! with. Numbers in comments are obligations.
 //!
 //! Read `state` first (commits and expiry), then `feed`, `ranges`, `guards` and `scan`.
 
@@ -85,7 +86,8 @@ impl Memory {
         self.with(id.ok_or_else(|| no_container(name))?, name, act)
     }
 
-    /// Does something with a container after removing what has expired, and wakes waiting readers if anything moved.
+    /// Does something with a container after removing what has expired, and wakes waiting readers
+    /// if anything moved.
     fn with<T>(
         &self,
         id: ResourceId,

@@ -24,8 +24,8 @@ pub trait Documents: Send + Sync {
     ///
     /// # Errors
     ///
-    /// A refused batch changes nothing and names the operation that failed; see [`crate::ErrorKind`]. An error whose
-    /// effect is unknown may have committed.
+    /// A refused batch changes nothing and names the operation that failed; see
+    /// [`crate::ErrorKind`]. An error whose effect is unknown may have committed.
     ///
     /// # Cancel safety
     ///
@@ -34,8 +34,8 @@ pub trait Documents: Send + Sync {
 
     /// Returns live items in key order: those of a logical partition, or of a range of keys.
     ///
-    /// A scan is not a snapshot: each item is returned at most once, and one that exists from the first page to the
-    /// last is returned.
+    /// A scan is not a snapshot: each item is returned at most once, and one that exists from the
+    /// first page to the last is returned.
     ///
     /// # Errors
     ///
@@ -66,7 +66,8 @@ pub trait ChangeFeed: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `RangeMoved` if `keys` lie in several ranges; `Unsupported` if the container keeps no versions.
+    /// `RangeMoved` if `keys` lie in several ranges; `Unsupported` if the container keeps no
+    /// versions.
     ///
     /// # Cancel safety
     ///
@@ -74,16 +75,18 @@ pub trait ChangeFeed: Send + Sync {
     async fn start(&self, keys: &KeyRange, from: StartFrom, mode: FeedMode)
     -> Result<Continuation>;
 
-    /// Returns the changes after `after` of the items in `keys`, in commit order, never part of a batch.
+    /// Returns the changes after `after` of the items in `keys`, in commit order, never part of a
+    /// batch.
     ///
-    /// `keys` is a range or a part of one. A continuation taken from a range that was split or merged since works
-    /// on every part of it.
+    /// `keys` is a range or a part of one. A continuation taken from a range that was split or
+    /// merged since works on every part of it.
     ///
     /// # Errors
     ///
-    /// `RangeMoved` if `keys` lie in several ranges now: ask for the ranges and go on in each with the same
-    /// continuation. `PositionExpired` if the feed no longer reaches back so far. `ContainerRecreated` if the continuation
-    /// comes from an earlier container of the same name.
+    /// `RangeMoved` if `keys` lie in several ranges now: ask for the ranges and go on in each with
+    /// the same continuation. `PositionExpired` if the feed no longer reaches back so far.
+    /// `ContainerRecreated` if the continuation comes from an earlier container of the same
+    /// name.
     ///
     /// # Cancel safety
     ///
@@ -93,8 +96,8 @@ pub trait ChangeFeed: Send + Sync {
 
     /// Returns as soon as there may be something after `after`, at once if there is already.
     ///
-    /// The wake-up carries no data: read again. It may come without reason; it is never later than the commit by
-    /// more than the backend needs to say so.
+    /// The wake-up carries no data: read again. It may come without reason; it is never later than
+    /// the commit by more than the backend needs to say so.
     ///
     /// # Errors
     ///
@@ -109,10 +112,11 @@ pub trait ChangeFeed: Send + Sync {
 /// Readers whose unread events must not expire. Obligation 15.
 #[async_trait]
 pub trait RetentionGuards: Send + Sync {
-    /// Registers the reader `name` if it is new, and notes that it has passed everything up to `passed` in `keys`.
+    /// Registers the reader `name` if it is new, and notes that it has passed everything up to
+    /// `passed` in `keys`.
     ///
-    /// Where a reader has said nothing yet, it has passed nothing. A position never goes back: an earlier one than
-    /// before changes nothing.
+    /// Where a reader has said nothing yet, it has passed nothing. A position never goes back: an
+    /// earlier one than before changes nothing.
     ///
     /// # Cancel safety
     ///
@@ -172,7 +176,8 @@ pub trait Containers: Send + Sync {
         settings: ContainerSettings,
     ) -> Result<ContainerInfo>;
 
-    /// Replaces the settings; the partition key cannot be changed. `if_match` is the etag of the settings.
+    /// Replaces the settings; the partition key cannot be changed. `if_match` is the etag of the
+    /// settings.
     ///
     /// # Cancel safety
     ///
@@ -198,8 +203,9 @@ pub trait Containers: Send + Sync {
     /// Dropping the future changes nothing.
     async fn list(&self, database: &str) -> Result<Vec<ContainerInfo>>;
 
-    /// Opens a container that exists. What it returns stays bound to this very container: after it was deleted, also when
-    /// another of the same name was created, its calls fail with `NotFound`.
+    /// Opens a container that exists. What it returns stays bound to this very container: after it
+    /// was deleted, also when another of the same name was created, its calls fail with
+    /// `NotFound`.
     ///
     /// # Cancel safety
     ///
@@ -210,7 +216,8 @@ pub trait Containers: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `NotFound` if the range has been split or merged already; `Invalid` if `at` does not lie inside.
+    /// `NotFound` if the range has been split or merged already; `Invalid` if `at` does not lie
+    /// inside.
     ///
     /// # Cancel safety
     ///
@@ -226,7 +233,8 @@ pub trait Containers: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `NotFound` if a range has been split or merged already; `Invalid` if they are not neighbours.
+    /// `NotFound` if a range has been split or merged already; `Invalid` if they are not
+    /// neighbours.
     ///
     /// # Cancel safety
     ///

@@ -154,7 +154,8 @@ impl Found {
                     owners.insert((partition.range, event.lsn), (writer, number))
                 {
                     let seen = format!(
-                        "{} was given to commit {other_number} of writer {other} and to commit {number} of writer {writer}",
+                        "{} was given to commit {other_number} of writer {other} and to commit \
+                         {number} of writer {writer}",
                         event.lsn
                     );
                     self.add(Rule::NumbersGrow, seen);

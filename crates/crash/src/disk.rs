@@ -1,14 +1,19 @@
 //! A disk that has not written everything yet.
 //!
-//! Each file is what a sync made durable plus the changes since; so is each directory. A crash leaves the durable part and any
-//! choice of the changes:
+//! Each file is what a sync made durable plus the changes since; so is each directory. A crash
+//! leaves the durable part and any choice of the changes:
 //!
-//! - A sync of a file makes its bytes and its length durable, as far as they were written before the sync began.
-//! - A sync of a directory makes the entries in it durable: files made, renamed into, renamed away, removed.
-//! - A rename is one change: after a crash it has happened or it has not. Across two directories, a sync of either is enough.
-//! - Everything else may or may not have happened, in any order. See [`Rules`] for how far "any" goes.
+//! - A sync of a file makes its bytes and its length durable, as far as they were written before
+//!   the sync began.
+//! - A sync of a directory makes the entries in it durable: files made, renamed into, renamed away,
+//!   removed.
+//! - A rename is one change: after a crash it has happened or it has not. Across two directories, a
+//!   sync of either is enough.
+//! - Everything else may or may not have happened, in any order. See [`Rules`] for how far "any"
+//!   goes.
 //!
-//! A name that is durable before the bytes of its file shows an empty file; bytes without a durable name are lost.
+//! A name that is durable before the bytes of its file shows an empty file; bytes without a durable
+//! name are lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,10 +31,12 @@ const SECTOR_BYTES: u64 = 512;
 /// What a crash leaves of changes to names that no sync covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rules {
-    /// What POSIX allows: any of them may be lost, and a sync of a file says nothing about its name. Default.
+    /// What POSIX allows: any of them may be lost, and a sync of a file says nothing about its
+    /// name. Default.
     #[default]
     Strict,
-    /// What ext4 and xfs do: they are kept in order, and a sync of a file or directory keeps all up to the newest that concerns it.
+    /// What ext4 and xfs do: they are kept in order, and a sync of a file or directory keeps all up
+    /// to the newest that concerns it.
     Journaled,
 }
 
@@ -143,7 +150,8 @@ impl Disk {
     ///
     /// # Errors
     ///
-    /// If the record names a file that does not exist here, which means that the recorder missed something.
+    /// If the record names a file that does not exist here, which means that the recorder missed
+    /// something.
     pub fn apply(&mut self, record: &Record) -> Result<()> {
         self.clock += 1;
         match record {
@@ -212,7 +220,8 @@ impl Disk {
             for (name, node) in &directories[directory] {
                 let path = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
                 match node {
-                    // With some renames kept and others lost, a directory could otherwise be in itself.
+                    // With some renames kept and others lost, a directory could otherwise be in
+                    // itself.
                     Node::Directory(child) if seen.insert(*child) => {
                         image.directories.push(path.clone());
                         open.push((path, *child));
@@ -333,8 +342,8 @@ impl Disk {
         match (self.rules, sync.node) {
             (Rules::Strict, Node::File(_)) => {}
             (Rules::Strict, Node::Directory(directory)) => {
-                // A change in two directories brings along what came before it in both, or an older change of the same name
-                // could be replayed over it.
+                // A change in two directories brings along what came before it in both, or an older
+                // change of the same name could be replayed over it.
                 let mut reached = BTreeSet::from([directory]);
                 for (number, change) in self.names[..before].iter().enumerate().rev() {
                     if change.effects.iter().any(|(directory, _, _)| reached.contains(directory)) {
@@ -432,7 +441,8 @@ impl NameChange {
     }
 }
 
-/// How the changes that survive are chosen. One rule alone would hardly ever show, say, a long run of writes with one lost.
+/// How the changes that survive are chosen. One rule alone would hardly ever show, say, a long run
+/// of writes with one lost.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
     /// All up to some change survive.

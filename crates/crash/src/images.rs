@@ -22,8 +22,8 @@ pub struct Case {
 
 /// Crashes a trace after each of its changes.
 ///
-/// Moments at which a variant would show the same disk are one case, the last of them: it has the most marks, so whatever an
-/// earlier one would show it shows too.
+/// Moments at which a variant would show the same disk are one case, the last of them: it has the
+/// most marks, so whatever an earlier one would show it shows too.
 #[derive(Debug)]
 pub struct Images<'a> {
     records: &'a [Record],

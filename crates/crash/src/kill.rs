@@ -16,7 +16,8 @@ use crate::{
     target::{Target, reopen},
 };
 
-/// A directory is used this often, then a fresh one is; reading it all after each kill would take ever longer.
+/// A directory is used this often, then a fresh one is; reading it all after each kill would take
+/// ever longer.
 const ROUNDS_PER_DIRECTORY: u64 = 10;
 /// Most acknowledgements to wait for before a kill.
 const ACKS_BEFORE_KILL_MAX: u64 = 150;
@@ -129,7 +130,8 @@ impl Life<'_> {
             text
         });
 
-        // Some kills come while the store opens, more so if it is being created; the others anywhere in a commit.
+        // Some kills come while the store opens, more so if it is being created; the others
+        // anywhere in a commit.
         let is_new = self.acks.is_empty();
         let opening = random.one_in(if is_new { 2 } else { 5 });
         let acks_before = if opening { 0 } else { 1 + random.below(ACKS_BEFORE_KILL_MAX) };

@@ -1,12 +1,15 @@
 //! Kills a store under load and cuts its power, and checks what is left.
 //!
-//! Two ways to die. [`kill`] ends a real process with SIGKILL at a random moment, over and over in the same directory. [`unplug`] records
-//! every file operation of a run, then replays it to each of its moments with the writes that were not synced dropped or torn. Either way the
-//! store is opened again and [`check`] compares it with what was acknowledged. A store is plugged in as a [`Subject`].
+//! Two ways to die. [`kill`] ends a real process with SIGKILL at a random moment, over and over in
+//! the same directory. [`unplug`] records every file operation of a run, then replays it to each of
+//! its moments with the writes that were not synced dropped or torn. Either way the store is opened
+//! again and [`check`] compares it with what was acknowledged. A store is plugged in as a
+//! [`Subject`].
 //!
 //! Not here: the store itself, and random operations against a model (the store's own tests).
 //!
-//! Read `subject` and `check` first, then `kill`; for loss of power `recorder` with `shim/record.c`, `trace`, `disk`, `images`, `power`.
+//! Read `subject` and `check` first, then `kill`; for loss of power `recorder` with
+//! `shim/record.c`, `trace`, `disk`, `images`, `power`.
 
 mod check;
 mod content;

@@ -24,7 +24,8 @@ use crate::{
 const RANGES: u32 = 2;
 /// Small, so that pages end in many places.
 const PAGE_ITEMS: usize = 3;
-/// Bodies of different sizes put the ends of records everywhere, and fill the store's memory soon enough.
+/// Bodies of different sizes put the ends of records everywhere, and fill the store's memory soon
+/// enough.
 const FILLER_BYTES_MAX: u64 = 3000;
 
 /// Any store behind the ports of the contract.
@@ -33,7 +34,8 @@ pub struct Ports {
 }
 
 /// Opens the store in a directory; it closes when the last reference is dropped.
-type OpenStore = dyn Fn(&Path) -> millstream_core::Result<Arc<dyn Containers>> + Send + Sync;
+type OpenStore = dyn Fn(&Path) -> AnyStore + Send + Sync;
+type AnyStore = millstream_core::Result<Arc<dyn Containers>>;
 
 impl std::fmt::Debug for Ports {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -43,9 +45,7 @@ impl std::fmt::Debug for Ports {
 
 impl Ports {
     /// The store that `open` opens.
-    pub fn new(
-        open: impl Fn(&Path) -> millstream_core::Result<Arc<dyn Containers>> + Send + Sync + 'static,
-    ) -> Self {
+    pub fn new(open: impl Fn(&Path) -> AnyStore + Send + Sync + 'static) -> Self {
         Self { open: Box::new(open) }
     }
 

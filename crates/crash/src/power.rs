@@ -75,7 +75,8 @@ pub struct Moment {
 ///
 /// # Errors
 ///
-/// If the recorder cannot run, the load fails, or the trace does not reproduce the directory byte for byte.
+/// If the recorder cannot run, the load fails, or the trace does not reproduce the directory byte
+/// for byte.
 pub fn record(options: &PowerOptions) -> Result<Vec<u8>> {
     // Not in memory: there a sync takes no time and nothing happens meanwhile.
     let directory = tempfile::tempdir().attempt(|| "make a directory for the recording")?;

@@ -10,17 +10,20 @@ use crate::error::{Attempt, Error, Result};
 
 /// A store under test.
 ///
-/// Its load is several writers, each in a partition of its own. Commit `n` of a writer is one batch: the item `entity` gets the counter
-/// `n`, and the item `event-n` is created. Writers go on where they find the counter.
+/// Its load is several writers, each in a partition of its own. Commit `n` of a writer is one
+/// batch: the item `entity` gets the counter `n`, and the item `event-n` is created. Writers go on
+/// where they find the counter.
 pub trait Subject: Send + Sync {
-    /// Opens the directory, commits, and acknowledges each commit as soon as the store says it is done.
+    /// Opens the directory, commits, and acknowledges each commit as soon as the store says it is
+    /// done.
     ///
     /// # Errors
     ///
     /// If the store cannot be opened or refuses a commit.
     fn load(&self, directory: &Path, load: &Load, acks: &Acks) -> Result<()>;
 
-    /// Opens the directory, reads everything by key and through the feed, then commits once more for each of the writers.
+    /// Opens the directory, reads everything by key and through the feed, then commits once more
+    /// for each of the writers.
     ///
     /// # Errors
     ///
@@ -117,7 +120,8 @@ impl Acks {
         Self { output: Mutex::new((output, 0)), exit_after: None }
     }
 
-    /// Ends the process after so many acknowledgements, with the other writers still at work and nothing closed.
+    /// Ends the process after so many acknowledgements, with the other writers still at work and
+    /// nothing closed.
     #[must_use]
     pub const fn exit_after(mut self, acks: Option<u64>) -> Self {
         self.exit_after = acks;

@@ -61,7 +61,8 @@ impl Target {
         self.command("load", directory, load)
     }
 
-    /// A child process that runs a hidden command with everything that describes this target and load.
+    /// A child process that runs a hidden command with everything that describes this target and
+    /// load.
     pub(crate) fn command(&self, name: &str, directory: &Path, load: &Load) -> Command {
         let mut command = Command::new(&self.executable);
         command.arg(name).arg("--directory").arg(directory);
@@ -84,7 +85,8 @@ const FLAWS: [(&str, Flaw); 4] = [
     ("batch-cut", Flaw::BatchCut),
 ];
 
-/// The smallest the store allows: commits then move to the tables, and segments are used again, within a short run.
+/// The smallest the store allows: commits then move to the tables, and segments are used again,
+/// within a short run.
 const WRITE_BUFFER_BYTES: usize = 256 * 1024;
 /// Thousands of stores are opened one after the other.
 const CACHE_BYTES: u64 = 1024 * 1024;
@@ -128,7 +130,8 @@ pub fn reopen(
             (None, None) => "panicked".to_owned(),
         },
     };
-    // Each disk is looked at in a directory of its own, which would make equal findings look different.
+    // Each disk is looked at in a directory of its own, which would make equal findings look
+    // different.
     let seen = seen.replace(&*directory.to_string_lossy(), "DIRECTORY");
     (Observed::default(), vec![Violation { rule: Rule::Opens, seen }])
 }

@@ -132,7 +132,8 @@ impl fmt::Display for Record {
 ///
 /// # Errors
 ///
-/// If the bytes are not a whole trace, or the run did something to its files that the model does not know.
+/// If the bytes are not a whole trace, or the run did something to its files that the model does
+/// not know.
 pub fn decode(bytes: &[u8]) -> Result<Vec<Record>> {
     let mut rest = Cursor { bytes, at: 0 };
     if rest.take(MAGIC.len()) != Some(MAGIC) {

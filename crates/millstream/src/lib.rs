@@ -9,12 +9,12 @@
 //!   they belong to. Each says which numbered obligations every backend keeps.
 //! - [`Batch`], [`Operation`] and [`Patch`] say what to change; [`Change`] says what changed.
 //! - [`Error`] says what to do about a failure, and whether the call may have happened.
-//! - [`Store`] is the embedded backend: one data directory, one process.
+//! - `Store` is the embedded backend: one data directory, one process.
 //! - [`memory::Memory`] keeps the same contract without a disk, for tests.
 //!
 //! # Features
 //!
-//! - `embedded` (default): [`Store`].
+//! - `embedded` (default): `Store`, its options and its figures.
 //!
 //! # What is promised
 //!

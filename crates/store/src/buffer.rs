@@ -1,7 +1,8 @@
 //! Recent commits in memory, in front of the sorted tables.
 //!
-//! Commits go to the active layer. When it is full it is frozen, moved to the tables in key order, and dropped. A key is looked
-//! up in the active layer, then in the frozen one, then in the tables; the first answer counts.
+//! Commits go to the active layer. When it is full it is frozen, moved to the tables in key order,
+//! and dropped. A key is looked up in the active layer, then in the frozen one, then in the tables;
+//! the first answer counts.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -64,7 +65,8 @@ pub(crate) struct Layer {
 pub(crate) struct Buffer {
     pub(crate) active: Layer,
     pub(crate) frozen: Option<Arc<Layer>>,
-    /// Counts the moves to the tables; what was read from a table holds as long as it stays the same.
+    /// Counts the moves to the tables; what was read from a table holds as long as it stays the
+    /// same.
     pub(crate) generation: u64,
 }
 
@@ -115,13 +117,13 @@ impl Layer {
         let Entry { table, key, value } = entry;
         let key = Key::new(key);
         let map = &mut self.tables[table.index()];
-        // A key that is written once and is gone again before it moved to the tables need not leave a trace.
-        if value.is_none() && table.writes_keys_once() && !self.replayed {
-            if let Some(Some(old)) = map.get(&key) {
-                self.bytes -= cost(key.bytes.len(), Some(old));
-                map.remove(&key);
-                return;
-            }
+        // A key that is written once and is gone again before it moved to the tables need not leave
+        // a trace.
+        let leaves_no_trace = value.is_none() && table.writes_keys_once() && !self.replayed;
+        if leaves_no_trace && let Some(Some(old)) = map.get(&key) {
+            self.bytes -= cost(key.bytes.len(), Some(old));
+            map.remove(&key);
+            return;
         }
         let key_bytes = key.bytes.len();
         self.bytes += cost(key_bytes, value.as_ref());

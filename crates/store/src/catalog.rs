@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use millstream_core::{
@@ -69,6 +70,7 @@ struct StoredContainer {
     next_range: u32,
     ranges: Vec<StoredRange>,
     /// Default TTLs that were replaced, and when.
+    #[serde(default)]
     past_ttls: Vec<(Option<i64>, u64)>,
 }
 
@@ -101,7 +103,8 @@ impl Catalog {
         let section = Section { table: Table::Meta, from: Vec::new(), to: vec![u8::MAX] };
         for entry in engine.view(vec![section], usize::MAX).entries(0) {
             let (key, value) = entry?;
-            let parsed = MetaKey::parse(&key).ok_or_else(|| unreadable(&key))?;
+            // What a newer minor version has added is left alone.
+            let Some(parsed) = MetaKey::parse(&key) else { continue };
             match parsed {
                 MetaKey::AppliedGroup => {}
                 MetaKey::Counters => catalog.counters = from_json(&key, &value)?,
@@ -135,7 +138,7 @@ impl Catalog {
             }
         }
         for (id, stored) in containers {
-            let container = stored.into_state(id, &ranges)?;
+            let container = stored.into_state(id, &ranges, &engine.remembered)?;
             catalog.containers.insert(container.info().name.clone(), Arc::new(container));
         }
         for (id, name, positions) in guards {
@@ -176,10 +179,6 @@ pub(crate) fn dropped_entry(container: u32, dropped: &Dropped) -> Entry {
     Entry::put(Table::Meta, keys::dropped(container), to_json(dropped))
 }
 
-pub(crate) fn range_entry(segment: u32, record: &RangeRecord) -> Entry {
-    Entry::put(Table::Meta, keys::range(segment), record.encode())
-}
-
 /// The entry of a container with these settings and ranges.
 pub(crate) fn container_entry(
     info: &ContainerInfo,
@@ -214,7 +213,12 @@ pub(crate) fn revision_of(etag: &Etag) -> u64 {
 }
 
 impl StoredContainer {
-    fn into_state(self, id: u32, ranges: &BTreeMap<u32, RangeRecord>) -> Result<ContainerState> {
+    fn into_state(
+        self,
+        id: u32,
+        ranges: &BTreeMap<u32, RangeRecord>,
+        remembered: &Arc<AtomicUsize>,
+    ) -> Result<ContainerState> {
         let info = ContainerInfo {
             name: ContainerName::new(&self.database_name, &self.name)?,
             resource_id: ResourceId { database: self.database, container: id },
@@ -225,7 +229,8 @@ impl StoredContainer {
         let range = |stored: StoredRange| {
             let info = RangeInfo { id: stored.id, keys: stored.keys, parents: stored.parents };
             let record = ranges.get(&stored.segment).copied().unwrap_or_default();
-            Arc::new(RangeState::new(info, stored.segment, stored.sources, record))
+            let remembered = Arc::clone(remembered);
+            Arc::new(RangeState::new(info, stored.segment, stored.sources, record, remembered))
         };
         let ranges = self.ranges.into_iter().map(range).collect();
         let state = ContainerState::new(info, ranges, self.next_range);

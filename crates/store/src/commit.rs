@@ -14,7 +14,7 @@ use millstream_core::{
 };
 
 use crate::buffer::Entry;
-use crate::engine::{Engine, Lookup, Prefetched, lock, overloaded, stopped};
+use crate::engine::{Engine, Prefetched, lock, overloaded, stopped};
 use crate::keys::{self, Place};
 use crate::records::{FeedRecord, HistoryRecord, ItemRecord, RangeRecord, Stamp, encode_feed};
 use crate::state::{ContainerState, Latest, Numbering, RangeState};
@@ -34,13 +34,12 @@ pub(crate) async fn commit(
         container.check_exists()?;
         let moved = container.topology.listen();
         let failed = engine.failed.listen();
-        engine.check_running()?;
         let range = container.range_of(&request.effective);
         match request.submit(&range)? {
-            Submitted::Done(outcome) => return Ok(outcome),
+            Submitted::Done(outcome) => return outcome,
             Submitted::Queued(outcome, done) => {
                 return match done.await {
-                    Ok(Ok(())) => Ok(outcome),
+                    Ok(Ok(())) => outcome,
                     Ok(Err(reason)) => Err(stopped(&reason).with_unknown_effect()),
                     Err(oneshot::Canceled) => Err(stopped("it was closed").with_unknown_effect()),
                 };
@@ -49,6 +48,7 @@ pub(crate) async fn commit(
             Submitted::Unknown => request.prefetch()?,
             // The range is being split or merged; its successors take commits in a moment.
             Submitted::Moved => {
+                engine.check_running()?;
                 future::select(moved, failed).await;
             }
         }
@@ -66,7 +66,8 @@ struct Request<'a> {
     /// The distinct items it touches, and their keys.
     ids: Vec<ItemId>,
     keys: Vec<Slice>,
-    /// Whether an item is expected to be there; if not, the tables say so without a look at the disk.
+    /// Whether an item is expected to be there; if not, the tables say so without a look at the
+    /// disk.
     expected: Vec<bool>,
     prefetched: Option<Prefetched>,
     /// The key of the event number of the partition.
@@ -74,9 +75,10 @@ struct Request<'a> {
 }
 
 enum Submitted {
-    /// It only read.
-    Done(BatchOutcome),
-    Queued(BatchOutcome, oneshot::Receiver<Result<(), Arc<str>>>),
+    /// It only read, or it was refused, because of what everybody sees.
+    Done(Result<BatchOutcome>),
+    /// The outcome counts once everything it rests on is durable.
+    Queued(Result<BatchOutcome>, oneshot::Receiver<Result<(), Arc<str>>>),
     Unknown,
     Moved,
 }
@@ -140,23 +142,48 @@ impl<'a> Request<'a> {
         let Some(mut current) = self.current(&numbering, now)? else {
             return Ok(Submitted::Unknown);
         };
-        let steps = self.batch.resolve(&self.info.settings, &mut current)?;
+        let rests_on = current.slots.iter().map(|it| it.lsn).max().unwrap_or(0);
+        let steps = match self.batch.resolve(&self.info.settings, &mut current) {
+            Ok(steps) => steps,
+            Err(error) => return self.answer(range, rests_on, Err(error)),
+        };
         let writes = steps.iter().any(|it| matches!(it, Step::Write { .. } | Step::Delete { .. }));
         if !writes {
-            drop(numbering);
             let results = steps.into_iter().map(read_result).collect();
-            return Ok(Submitted::Done(BatchOutcome { lsn: range.newest(), results }));
+            let lsn = range.newest().max(Lsn::new(rests_on));
+            return self.answer(range, rests_on, Ok(BatchOutcome { lsn, results }));
         }
         let commit = Commit::new(self, range, &numbering, current, now);
         let built = commit.build(steps)?;
         self.enqueue(range, &mut numbering, built)
     }
 
+    /// An answer without a write. If it rests on a commit that is not durable yet, it waits for it: what was said must
+    /// still be true after a loss of power.
+    fn answer(
+        &self,
+        range: &RangeState,
+        rests_on: u64,
+        outcome: Result<BatchOutcome>,
+    ) -> Result<Submitted> {
+        if Lsn::new(rests_on) <= range.newest() {
+            return Ok(Submitted::Done(outcome));
+        }
+        let (reply, done) = oneshot::channel();
+        let completion = Box::new(move |outcome: Result<(), Arc<str>>| {
+            // Nobody listens when the caller has gone away.
+            let _ = reply.send(outcome);
+        });
+        self.engine.enqueue(Vec::new(), [], completion)?;
+        Ok(Submitted::Queued(outcome, done))
+    }
+
     /// The items as the range has them; none if some have to be looked up on disk first.
     fn current<'r>(&'r self, numbering: &Numbering, now: Timestamp) -> Result<Option<Current<'r>>> {
         let mut slots = Vec::with_capacity(self.keys.len());
         for (index, key) in self.keys.iter().enumerate() {
-            let before = match numbering.latest(key) {
+            let latest = numbering.latest(key);
+            let before = match latest {
                 Some(latest) => latest.version.clone().map(|(record, body)| (record, Some(body))),
                 None => match self.stored(index)? {
                     Lookup::Unknown => return Ok(None),
@@ -167,7 +194,7 @@ impl<'a> Request<'a> {
             let is_expired = before.as_ref().is_some_and(|(record, _)| {
                 self.container.is_expired(&self.info.settings, &record.stamp, &self.effective, now)
             });
-            slots.push(Slot { before, is_expired });
+            slots.push(Slot { before, is_expired, lsn: latest.map_or(0, |it| it.lsn) });
         }
         Ok(Some(Current { request: self, slots }))
     }
@@ -175,7 +202,8 @@ impl<'a> Request<'a> {
     fn stored(&self, index: usize) -> Result<Lookup> {
         let key = &self.keys[index];
         if let Some(prefetched) = &self.prefetched {
-            return self.engine.get_prefetched(Table::Items, key, prefetched, index);
+            let answer = self.engine.get_prefetched(Table::Items, key, prefetched, index)?;
+            return Ok(Lookup::Known(answer));
         }
         match self.engine.get_recent(Table::Items, key) {
             Some(answer) => Ok(Lookup::Known(answer)),
@@ -203,18 +231,25 @@ impl<'a> Request<'a> {
             let _ = reply.send(outcome);
         });
         range.waiting.fetch_add(1, Ordering::Relaxed);
-        let queued = self.engine.enqueue(entries, Some((range.segment, record)), completion);
-        if let Err(error) = queued {
+        let queued = self.engine.enqueue(entries, [(range.segment, record)], completion);
+        if let Err(refused) = queued {
             range.waiting.fetch_sub(1, Ordering::Relaxed);
-            return Err(error);
+            return Err(refused.error);
         }
         numbering.note(record, latest, range.newest());
         if let Some(number) = sequence {
             numbering.note_sequence(self.sequence_key.clone(), number, range.newest());
         }
         let outcome = BatchOutcome { lsn: Lsn::new(lsn), results };
-        Ok(Submitted::Queued(outcome, done))
+        Ok(Submitted::Queued(Ok(outcome), done))
     }
+}
+
+/// The answer to a look at an item.
+enum Lookup {
+    Known(Option<Slice>),
+    /// It may be on disk.
+    Unknown,
 }
 
 /// The items of a batch as its range has them now.
@@ -228,6 +263,8 @@ struct Slot {
     /// The stored version; its body only if it is not visible yet.
     before: Option<(ItemRecord, Option<Bytes>)>,
     is_expired: bool,
+    /// The commit that left it so, if that was lately.
+    lsn: u64,
 }
 
 impl Current<'_> {
@@ -391,14 +428,15 @@ impl<'a> Commit<'a> {
         Ok(OperationResult::Deleted)
     }
 
-    /// The version right before this step, with its body only where the history wants it. An expired one is laid to rest first.
+    /// The version right before this step, with its body only where the history wants it. An
+    /// expired one is laid to rest first.
     fn previous(&mut self, slot: usize, id: &ItemId) -> Result<Option<(Stamp, Bytes)>> {
         match &self.after[slot] {
             Some(After::Removed) => return Ok(None),
             Some(After::Written(stamp, body)) => return Ok(Some((*stamp, body.clone()))),
             None => {}
         }
-        let Slot { before, is_expired } = self.current.slots[slot].clone();
+        let Slot { before, is_expired, .. } = self.current.slots[slot].clone();
         let Some(before) = before else { return Ok(None) };
         let stamp = before.0.stamp;
         if !self.keeps_history {
@@ -457,7 +495,8 @@ impl<'a> Commit<'a> {
         }
     }
 
-    /// Turns what has become of each item into entries: the version before leaves the feed, the last one enters it.
+    /// Turns what has become of each item into entries: the version before leaves the feed, the
+    /// last one enters it.
     fn finish(&mut self, record: &mut RangeRecord) -> Vec<(Slice, Latest)> {
         let mut latest = Vec::with_capacity(self.after.len());
         for (slot, after) in std::mem::take(&mut self.after).into_iter().enumerate() {
@@ -465,7 +504,10 @@ impl<'a> Commit<'a> {
             let key = &self.request.keys[slot];
             if let Some((before, _)) = &self.current.slots[slot].before {
                 forget_version(before, key, &self.request.info.settings, &mut self.entries);
-                record.live_bytes = record.live_bytes.saturating_sub(before.body_bytes.into());
+                // What still stands where a predecessor wrote it has not been counted yet.
+                if before.segment == self.range.segment {
+                    record.live_bytes = record.live_bytes.saturating_sub(before.body_bytes.into());
+                }
             }
             let version = match after {
                 After::Removed => {

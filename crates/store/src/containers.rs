@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use futures_channel::oneshot;
 use millstream_core::{
     BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, Capabilities, Container, ContainerInfo, ContainerName,
-    ContainerSettings, Containers, DatabaseInfo, Effect, EffectiveKey, Error, ErrorKind, Etag,
+    ContainerSettings, Containers, DatabaseInfo, EffectiveKey, Error, ErrorKind, Etag,
     ITEM_BYTES_MAX, KeyRange, RangeId, RangeInfo, ResourceId, Result, check_name,
 };
 
@@ -24,7 +24,8 @@ use crate::state::{ContainerState, PastTtl, RangeState, Source};
 use crate::store::{Inner, Store};
 use crate::tables::Table;
 
-/// Held from the look at the catalog until the change is durable, so that changes follow one another.
+/// Held from the look at the catalog until the change is durable, so that changes follow one
+/// another.
 pub(crate) type ChangeGuard = MutexGuardArc<()>;
 
 pub(crate) type ChangeLock = Arc<AsyncMutex<()>>;
@@ -69,7 +70,7 @@ impl Containers for Store {
             catalog.counters = counters;
             catalog.databases.insert(added.name.clone(), added);
         };
-        self.inner.change(guard, entries, apply).await?;
+        self.inner.change(guard, entries, Vec::new(), apply, || {}).await?;
         Ok(info)
     }
 
@@ -82,6 +83,7 @@ impl Containers for Store {
             (info, containers)
         };
         let mut entries = vec![Entry::remove(Table::Meta, keys::database(info.resource_id))];
+        let refused_for = containers.clone();
         let dropped: Vec<_> =
             containers.into_iter().map(|it| Dropping::begin(it, &mut entries)).collect();
         let name = name.to_owned();
@@ -91,7 +93,8 @@ impl Containers for Store {
                 dropping.finish(catalog);
             }
         };
-        self.inner.change(guard, entries, apply).await
+        let refused = || refused_for.iter().for_each(|it| reopen(it, &it.ranges()));
+        self.inner.change(guard, entries, Vec::new(), apply, refused).await
     }
 
     async fn list_databases(&self) -> Result<Vec<DatabaseInfo>> {
@@ -134,6 +137,7 @@ impl Containers for Store {
                     segment,
                     Vec::new(),
                     RangeRecord::default(),
+                    Arc::clone(&self.inner.engine.remembered),
                 )));
             }
             let next_range = info.settings.ranges;
@@ -148,7 +152,7 @@ impl Containers for Store {
             catalog.counters = counters;
             catalog.containers.insert(added.info().name.clone(), added);
         };
-        self.inner.change(guard, entries, apply).await?;
+        self.inner.change(guard, entries, Vec::new(), apply, || {}).await?;
         Ok(ContainerInfo::clone(&state.info()))
     }
 
@@ -188,12 +192,14 @@ impl Containers for Store {
         }
         let begins_history = old.settings.all_versions_retention.is_zero()
             && !info.settings.all_versions_retention.is_zero();
-        // Which commit is the first with a history must be certain, so commits wait until the change is durable.
+        // Which commit is the first with a history must be certain, so commits wait until the
+        // change is durable.
         let closed = if begins_history { container.ranges().to_vec() } else { Vec::new() };
+        let mut records = Vec::with_capacity(closed.len());
         for range in &closed {
             let record = close(range);
             let record = RangeRecord { history_floor: everything(&record), ..record };
-            entries.push(catalog::range_entry(range.segment, &record));
+            records.push((range.segment, record));
         }
         let (replaced, state, reopened) = (info.clone(), Arc::clone(&container), closed.clone());
         let apply = move |catalog: &mut Catalog| {
@@ -209,17 +215,19 @@ impl Containers for Store {
             }
             state.topology.notify(usize::MAX);
         };
-        let changed = self.inner.change(guard, entries, apply).await;
-        reopen_after_refusal(&changed, &container, &closed);
-        changed.map(|()| info)
+        let refused = || reopen(&container, &closed);
+        self.inner.change(guard, entries, records, apply, refused).await?;
+        Ok(info)
     }
 
     async fn delete(&self, name: &ContainerName) -> Result<()> {
         let guard = self.inner.changes.lock_arc().await;
         let container = self.inner.container(name)?;
         let mut entries = Vec::new();
-        let dropping = Dropping::begin(container, &mut entries);
-        self.inner.change(guard, entries, move |catalog| dropping.finish(catalog)).await
+        let dropping = Dropping::begin(Arc::clone(&container), &mut entries);
+        let apply = move |catalog: &mut Catalog| dropping.finish(catalog);
+        let refused = || reopen(&container, &container.ranges());
+        self.inner.change(guard, entries, Vec::new(), apply, refused).await
     }
 
     async fn list(&self, database_name: &str) -> Result<Vec<ContainerInfo>> {
@@ -298,12 +306,15 @@ impl Inner {
         })
     }
 
-    /// Makes a change of the catalog durable, then visible. It is carried through even if the caller goes away.
+    /// Makes a change of the catalog durable, then visible. It is carried through even if the
+    /// caller goes away.
     pub(crate) async fn change(
         self: &Arc<Self>,
         guard: ChangeGuard,
         entries: Vec<Entry>,
+        records: Vec<(u32, RangeRecord)>,
         apply: impl FnOnce(&mut Catalog) + Send + 'static,
+        refused: impl FnOnce(),
     ) -> Result<()> {
         let (reply, done) = oneshot::channel();
         let inner = Arc::downgrade(self);
@@ -315,7 +326,12 @@ impl Inner {
             // Nobody listens when the caller has gone away.
             let _ = reply.send(outcome);
         });
-        self.engine.enqueue(entries, None, completion)?;
+        if let Err(not_queued) = self.engine.enqueue(entries, records, completion) {
+            // The next change may begin only when the traces of this one are gone; the guard is in the completion.
+            refused();
+            drop(not_queued.completion);
+            return Err(not_queued.error);
+        }
         match done.await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(reason)) => Err(stopped(&reason).with_unknown_effect()),
@@ -325,8 +341,8 @@ impl Inner {
 
     /// Replaces neighbouring ranges by others over the same keys.
     ///
-    /// The old ones take no more commits from here on; the new ones do once this is durable, and continue their numbers.
-    /// What is stored stays where it is and moves later, bit by bit.
+    /// The old ones take no more commits from here on; the new ones do once this is durable, and
+    /// continue their numbers. What is stored stays where it is and moves later, bit by bit.
     pub(crate) async fn divide(
         self: &Arc<Self>,
         guard: ChangeGuard,
@@ -351,7 +367,9 @@ impl Inner {
             let sources = sources_of(parents, &records, &keys);
             let record = successor_record(&records);
             let info = RangeInfo { id: RangeId(number), keys, parents: lineage.clone() };
-            children.push(Arc::new(RangeState::new(info, segment, sources, record)));
+            let remembered = Arc::clone(&self.engine.remembered);
+            let child = RangeState::new(info, segment, sources, record, remembered);
+            children.push(Arc::new(child));
         }
         let old = container.ranges();
         let first = old.iter().position(|it| Arc::ptr_eq(it, &parents[0]));
@@ -359,12 +377,13 @@ impl Inner {
         let mut ranges = old.to_vec();
         ranges.splice(first..first + parents.len(), children.iter().cloned());
 
-        let mut entries = vec![
+        let entries = vec![
             container_entry(container, &container.info(), &ranges, &container.past_ttls()),
             catalog::counters_entry(&counters),
         ];
+        let mut records = Vec::with_capacity(children.len());
         for child in &children {
-            entries.push(catalog::range_entry(child.segment, &lock(&child.numbering).record));
+            records.push((child.segment, lock(&child.numbering).record));
         }
         let infos = children.iter().map(|it| it.info()).collect();
         let (state, closed) = (Arc::clone(container), parents.to_vec());
@@ -376,9 +395,9 @@ impl Inner {
             }
             state.wake_all();
         };
-        let changed = self.change(guard, entries, apply).await;
-        reopen_after_refusal(&changed, container, parents);
-        changed.map(|()| infos)
+        let refused = || reopen(container, parents);
+        self.change(guard, entries, records, apply, refused).await?;
+        Ok(infos)
     }
 }
 
@@ -435,18 +454,12 @@ fn close(range: &RangeState) -> RangeRecord {
     numbering.record
 }
 
-/// Lets commits go on if the change they waited for was not even queued.
-fn reopen_after_refusal(
-    changed: &Result<()>,
-    container: &ContainerState,
-    closed: &[Arc<RangeState>],
-) {
-    if changed.as_ref().is_err_and(|it| it.effect() == Effect::None) {
-        for range in closed {
-            lock(&range.numbering).is_closed = false;
-        }
-        container.topology.notify(usize::MAX);
+/// Lets commits go on because the change they waited for was not even queued.
+fn reopen(container: &ContainerState, closed: &[Arc<RangeState>]) {
+    for range in closed {
+        lock(&range.numbering).is_closed = false;
     }
+    container.topology.notify(usize::MAX);
 }
 
 /// A history that starts after the newest commit.
@@ -460,7 +473,8 @@ fn successor_record(parents: &[RangeRecord]) -> RangeRecord {
     RangeRecord { newest, committed_at, inherited: newest, ..RangeRecord::default() }
 }
 
-/// Where the items of the keys of a new range are found: in the segments of its parents, and in those that had items of theirs.
+/// Where the items of the keys of a new range are found: in the segments of its parents, and in
+/// those that had items of theirs.
 fn sources_of(
     parents: &[Arc<RangeState>],
     records: &[RangeRecord],

@@ -34,7 +34,8 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Those of the operating system.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Called before recent commits move to the sorted tables, whose files are not under this trait.
+    /// Called before recent commits move to the sorted tables, whose files are not under this
+    /// trait.
     ///
     /// # Errors
     ///
@@ -53,13 +54,6 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// Those of the operating system.
     fn read_all(&self) -> io::Result<Vec<u8>>;
 
-    /// The length in bytes.
-    ///
-    /// # Errors
-    ///
-    /// Those of the operating system.
-    fn length(&self) -> io::Result<u64>;
-
     /// Writes all bytes at a place.
     ///
     /// # Errors
@@ -71,7 +65,8 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// Those of the operating system. What was written since the last success may be lost, also after a later success.
+    /// Those of the operating system. What was written since the last success may be lost, also
+    /// after a later success.
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -82,8 +77,9 @@ pub struct SystemDisk;
 impl Disk for SystemDisk {
     fn create(&self, path: &Path, length: u64) -> io::Result<Arc<dyn DiskFile>> {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
-        // Zeros are written rather than reserved: only blocks that were written once can be written again without a
-        // journal commit of the file system, which would wait for the data of every other file.
+        // Zeros are written rather than reserved: only blocks that were written once can be written
+        // again without a journal commit of the file system, which would wait for the data
+        // of every other file.
         let zeros = vec![0; ZEROS_AT_ONCE];
         let mut offset = 0;
         while offset < length {
@@ -129,10 +125,6 @@ impl DiskFile for SystemFile {
         file.seek(SeekFrom::Start(0))?;
         file.read_to_end(&mut bytes)?;
         Ok(bytes)
-    }
-
-    fn length(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {

@@ -85,7 +85,8 @@ impl ContainerDocuments {
         settings: &ContainerSettings,
         item_key: &[u8],
     ) -> Result<Option<Item>> {
-        // The version may be replaced between the look at the index and that at the feed; then the index knows a newer one.
+        // The version may be replaced between the look at the index and that at the feed; then the
+        // index knows a newer one.
         for _ in 0..RACES_MAX {
             let Some(bytes) = self.engine.get(Table::Items, item_key)? else { return Ok(None) };
             let record = decode_item(&bytes)?;
@@ -142,8 +143,8 @@ pub(crate) fn item_of(
     Ok(Some(stamp.item(settings.default_ttl, record.partition_key, record.id, body)))
 }
 
-/// Names the first key that is not on the page, without the number of the container, with a checksum that tells it from text
-/// that was never given out.
+/// Names the first key that is not on the page, without the number of the container, with a
+/// checksum that tells it from text that was never given out.
 fn continuation_before(key: &[u8]) -> ScanContinuation {
     let mut text = format!("{:08x}", check_of(key));
     for byte in &key[4..] {
@@ -153,7 +154,7 @@ fn continuation_before(key: &[u8]) -> ScanContinuation {
 }
 
 fn decode_continuation(container: u32, text: &str) -> Option<Vec<u8>> {
-    if CONTINUATION_BYTES_MAX < text.len() || !text.is_ascii() || text.len() % 2 != 0 {
+    if CONTINUATION_BYTES_MAX < text.len() || !text.is_ascii() || !text.len().is_multiple_of(2) {
         return None;
     }
     let (check, digits) = text.split_at_checked(8)?;

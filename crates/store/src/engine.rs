@@ -1,9 +1,10 @@
-//! Durable table entries: the queue of commits, the thread that logs them in groups, and the thread that moves them to the tables.
+//! Durable table entries: the queue of commits, the thread that logs them in groups, and the thread
+//! that moves them to the tables.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, RwLock};
 use std::thread;
 use std::time::Duration;
@@ -21,7 +22,8 @@ use crate::records::RangeRecord;
 use crate::tables::{Table, Tables};
 use crate::view::{Section, View};
 
-/// Called once in commit order: with nothing when the entries are durable and visible, with a reason when they are lost.
+/// Called once in commit order: with nothing when the entries are durable and visible, with a
+/// reason when they are lost.
 pub(crate) type Completion = Box<dyn FnOnce(Result<(), Arc<str>>) + Send>;
 
 pub(crate) struct Engine {
@@ -35,6 +37,10 @@ pub(crate) struct Engine {
     failure: OnceLock<Arc<str>>,
     /// Wakes those who wait for something that will not come any more.
     pub(crate) failed: Event,
+    /// Bytes of recent items that the ranges remember.
+    pub(crate) remembered: Arc<AtomicUsize>,
+    /// When the log was synced last, by the monotonic clock.
+    synced_at: Mutex<Duration>,
     options: StoreOptions,
     counts: Counts,
 }
@@ -46,6 +52,18 @@ struct Counts {
     syncs: AtomicU64,
     logged_bytes: AtomicU64,
     flushes: AtomicU64,
+}
+
+/// Entries that were not queued; their completion was not called and is given back.
+pub(crate) struct Refused {
+    pub(crate) error: Error,
+    pub(crate) completion: Completion,
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        refused.error
+    }
 }
 
 /// Commits that wait for the log.
@@ -75,7 +93,16 @@ impl Queue {
     }
 }
 
-/// How many commit at the same time, judged by the last two groups: while one is synced, the other gathers.
+/// A group that is in the log.
+struct Written {
+    number: u64,
+    is_synced: bool,
+    /// Whether the log has grown so long that what it holds should move to the tables.
+    is_log_long: bool,
+}
+
+/// How many commit at the same time, judged by the last two groups: while one is synced, the other
+/// gathers.
 #[derive(Default)]
 struct Crowd {
     last: usize,
@@ -87,7 +114,8 @@ impl Crowd {
         (self.before, self.last) = (self.last, commits);
     }
 
-    /// One sync for many costs less than two for half as many, so a group that has just begun to gather is given a moment.
+    /// One sync for many costs less than two for half as many, so a group that has just begun to
+    /// gather is given a moment.
     fn worth_waiting_for(&self) -> usize {
         (self.last + self.before) / 2
     }
@@ -160,6 +188,8 @@ impl Engine {
             flush_changed: Condvar::new(),
             failure: OnceLock::new(),
             failed: Event::new(),
+            remembered: Arc::default(),
+            synced_at: Mutex::default(),
             options,
             counts: Counts::default(),
         })
@@ -169,20 +199,26 @@ impl Engine {
         &self.options
     }
 
-    /// Queues entries that become durable and visible together. Entries queued later never become durable earlier.
+    /// Queues entries that become durable and visible together. Entries queued later never become
+    /// durable earlier.
+    ///
+    /// Records of ranges are given apart: of several in one group the last counts, whatever else is
+    /// in it. Nothing at all may be queued too, to learn when everything before is durable.
     pub(crate) fn enqueue(
         &self,
         entries: Vec<Entry>,
-        range: Option<(u32, RangeRecord)>,
+        ranges: impl IntoIterator<Item = (u32, RangeRecord)>,
         completion: Completion,
-    ) -> Result<()> {
-        self.check_running()?;
+    ) -> Result<(), Refused> {
+        if let Err(error) = self.check_running() {
+            return Err(Refused { error, completion });
+        }
         let mut queue = lock(&self.queue);
         if queue.is_closed {
-            return Err(closed());
+            return Err(Refused { error: closed(), completion });
         }
         if GROUP_BYTES_MAX < queue.bytes.len() {
-            return Err(overloaded("the disk is behind"));
+            return Err(Refused { error: overloaded("the disk is behind"), completion });
         }
         if queue.bytes.is_empty() {
             queue.bytes.resize(GROUP_HEADER_BYTES, 0);
@@ -191,7 +227,7 @@ impl Engine {
             encode_entry(entry, &mut queue.bytes);
         }
         queue.entries.extend(entries);
-        queue.ranges.extend(range);
+        queue.ranges.extend(ranges);
         queue.completions.push(completion);
         let is_enough = queue.wanted <= queue.completions.len();
         drop(queue);
@@ -211,8 +247,8 @@ impl Engine {
         }
     }
 
-    /// Looks keys up in the tables ahead of time; the answers hold for keys that are not in the buffer as long as the
-    /// generation stays the same.
+    /// Looks keys up in the tables ahead of time; the answers hold for keys that are not in the
+    /// buffer as long as the generation stays the same.
     pub(crate) fn prefetch(&self, table: Table, keys: &[Slice]) -> Result<Prefetched> {
         let buffer = read(&self.buffer);
         let generation = buffer.generation;
@@ -232,16 +268,17 @@ impl Engine {
         key: &Slice,
         prefetched: &Prefetched,
         index: usize,
-    ) -> Result<Lookup> {
+    ) -> Result<Option<Slice>> {
         let buffer = read(&self.buffer);
         let is_current = buffer.generation == prefetched.generation;
         let recent = buffer.get(table, key);
         drop(buffer);
         match recent {
-            Some(answer) => Ok(Lookup::Known(answer)),
-            None if is_current => Ok(Lookup::Known(prefetched.answers[index].clone())),
-            // Recent commits moved to the tables in between; the next look finds them there, in memory by now.
-            None => Ok(Lookup::Known(self.tables.get(table, key)?)),
+            Some(answer) => Ok(answer),
+            None if is_current => Ok(prefetched.answers[index].clone()),
+            // Recent commits moved to the tables in between; the next look finds them there, in
+            // memory by now.
+            None => self.tables.get(table, key),
         }
     }
 
@@ -291,7 +328,8 @@ impl Engine {
         self.flush_changed.notify_all();
     }
 
-    /// The thread that logs commits in groups: everything that has been queued while the last group was synced.
+    /// The thread that logs commits in groups: everything that has been queued while the last group
+    /// was synced.
     pub(crate) fn run_log(&self) {
         let mut unsynced = false;
         let mut group = Queue::default();
@@ -303,9 +341,9 @@ impl Engine {
             }
             crowd.saw(group.completions.len());
             match self.write_group(&mut group) {
-                Ok((number, is_synced)) => {
-                    unsynced = !is_synced;
-                    self.complete(&mut group, number);
+                Ok(written) => {
+                    unsynced = !written.is_synced;
+                    self.complete(&mut group, &written);
                 }
                 Err(error) => self.fail(&error.to_string(), group.completions.drain(..).collect()),
             }
@@ -351,7 +389,8 @@ impl Engine {
         }
     }
 
-    /// After many crashes in a row the log has many segments with little in each; then what was replayed moves to the tables.
+    /// After many crashes in a row the log has many segments with little in each; then what was
+    /// replayed moves to the tables.
     pub(crate) fn shorten_log(&self) {
         if lock(&self.log).live_segments() <= LIVE_SEGMENTS_MAX {
             return;
@@ -364,7 +403,8 @@ impl Engine {
         self.request_flush();
     }
 
-    /// Exchanges the empty `group` for everything that waits; false at the end. An empty one means that it is time to sync.
+    /// Exchanges the empty `group` for everything that waits; false at the end. An empty one means
+    /// that it is time to sync.
     fn next_group(&self, group: &mut Queue, unsynced: bool, wanted: usize) -> bool {
         let mut queue = lock(&self.queue);
         queue.wanted = 1;
@@ -397,7 +437,7 @@ impl Engine {
         true
     }
 
-    fn write_group(&self, group: &mut Queue) -> io::Result<(u64, bool)> {
+    fn write_group(&self, group: &mut Queue) -> io::Result<Written> {
         if let Some(reason) = self.failure.get() {
             return Err(io::Error::other(reason.to_string()));
         }
@@ -414,30 +454,43 @@ impl Engine {
         };
         let is_synced = match self.options.durability {
             Durability::Always => !Flaw::AcknowledgeBeforeSync.is_planted(self.options.flaw),
-            Durability::Interval(_) | Durability::Never => false,
+            Durability::Interval(interval) => interval <= self.unsynced_for(),
+            Durability::Never => false,
         };
         if is_synced {
             log.sync()?;
-            self.counts.syncs.fetch_add(1, Ordering::Relaxed);
+            self.note_sync();
         }
+        let is_log_long = LIVE_SEGMENTS_MAX < log.live_segments();
         drop(log);
         let bytes = u64::try_from(group.bytes.len()).unwrap_or(u64::MAX);
         self.counts.logged_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.counts.groups.fetch_add(1, Ordering::Relaxed);
-        Ok((number, is_synced))
+        Ok(Written { number, is_synced, is_log_long })
     }
 
     fn sync_log(&self) -> Result<(), ()> {
         let synced = lock(&self.log).sync();
-        self.counts.syncs.fetch_add(1, Ordering::Relaxed);
+        self.note_sync();
         synced.map_err(|error| self.fail(&error.to_string(), Vec::new()))
     }
 
-    fn complete(&self, group: &mut Queue, number: u64) {
+    fn note_sync(&self) {
+        *lock(&self.synced_at) = self.options.clock.monotonic();
+        self.counts.syncs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn unsynced_for(&self) -> Duration {
+        self.options.clock.monotonic().saturating_sub(*lock(&self.synced_at))
+    }
+
+    fn complete(&self, group: &mut Queue, written: &Written) {
         self.make_room();
         let mut buffer = write(&self.buffer);
-        buffer.active.apply(group.entries.drain(..), number);
-        let is_full = self.options.write_buffer_bytes <= buffer.active.bytes();
+        buffer.active.apply(group.entries.drain(..), written.number);
+        // Items that are written again and again fill the log but not the buffer.
+        let is_full =
+            written.is_log_long || self.options.write_buffer_bytes <= buffer.active.bytes();
         let freezes = is_full && buffer.frozen.is_none();
         if freezes {
             buffer.freeze();
@@ -453,8 +506,8 @@ impl Engine {
         }
     }
 
-    /// Slows commits down as the buffer fills faster than it moves to the tables, and holds them when it is full: a little
-    /// delay for each rather than a long one for some.
+    /// Slows commits down as the buffer fills faster than it moves to the tables, and holds them
+    /// when it is full: a little delay for each rather than a long one for some.
     fn make_room(&self) {
         let limit = self.options.write_buffer_bytes;
         let (is_moving, bytes) = {
@@ -464,9 +517,9 @@ impl Engine {
         if !is_moving || bytes <= limit / 2 {
             return;
         }
-        if bytes < 2 * limit {
+        if bytes < limit {
             let over = u32::try_from((bytes - limit / 2) / 1024).unwrap_or(u32::MAX);
-            let span = u32::try_from(limit / 1024 + limit / 2048).unwrap_or(u32::MAX);
+            let span = u32::try_from(limit / 2048).unwrap_or(u32::MAX);
             thread::sleep(SLOWDOWN_MAX * over / span.max(1));
             return;
         }
@@ -495,9 +548,14 @@ impl Engine {
             Error::new(ErrorKind::Unavailable, "move commits to the tables").because(error)
         };
         self.options.disk.before_flush().map_err(failed)?;
+        // The tables must not hold what the log could still lose, for they take over one by one.
+        if self.options.durability != Durability::Always {
+            lock(&self.log).sync().map_err(failed)?;
+        }
         self.tables.take_over(&frozen)?;
         let applied = frozen.through_group();
-        // Others may still look at the layer; whoever is last frees its many entries, which must not happen under the lock.
+        // Others may still look at the layer; whoever is last frees its many entries, which must
+        // not happen under the lock.
         let superfluous = write(&self.buffer).thaw();
         drop((frozen, superfluous));
         self.counts.flushes.fetch_add(1, Ordering::Relaxed);
@@ -507,7 +565,8 @@ impl Engine {
         self.prepare_segments(applied).map_err(failed)
     }
 
-    /// Frees the segments of the log that the tables have made superfluous, and sees to it that a spare one is there.
+    /// Frees the segments of the log that the tables have made superfluous, and sees to it that a
+    /// spare one is there.
     pub(crate) fn prepare_segments(&self, applied: u64) -> io::Result<()> {
         let mut log = lock(&self.log);
         log.release_through(applied);
@@ -525,12 +584,14 @@ impl Engine {
         self.tables.nudge_compaction()?;
         while BACKLOG_MAX < self.tables.backlog() && !lock(&self.flush).is_closed {
             thread::sleep(COMPACTION_POLL);
+            self.tables.check_alive()?;
             self.tables.nudge_compaction()?;
         }
         Ok(())
     }
 
-    /// Stops taking writes for good: what the disk holds is no longer known. Reopening the store finds out.
+    /// Stops taking writes for good: what the disk holds is no longer known. Reopening the store
+    /// finds out.
     fn fail(&self, reason: &str, completions: Vec<Completion>) {
         let reason: Arc<str> = reason.into();
         if self.failure.set(Arc::clone(&reason)).is_ok() {
@@ -542,14 +603,6 @@ impl Engine {
             completion(Err(Arc::clone(&reason)));
         }
     }
-}
-
-/// The answer to a look at a key.
-#[derive(Debug)]
-pub(crate) enum Lookup {
-    Known(Option<Slice>),
-    /// It may be on disk.
-    Unknown,
 }
 
 /// Answers of the tables that were looked up ahead of time.
@@ -645,7 +698,7 @@ const REMOVED: u32 = u32::MAX;
 const KEPT_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of commits that may wait for the log before more are refused.
 const GROUP_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Segments with groups that were replayed, before they are moved to the tables at once.
+/// Segments with groups that have not moved to the tables, before that is done whatever they hold.
 const LIVE_SEGMENTS_MAX: usize = 6;
 /// Tables of the newest level that may wait for compaction before commits are slowed down.
 const BACKLOG_MAX: usize = 24;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use fjall::Slice;
-use futures_util::future::{self, Either};
+use futures_util::future;
 use millstream_core::{
     Change, ChangeFeed, ChangeKind, ContainerSettings, Continuation, Cursor, EffectiveKey, Error,
     ErrorKind, FeedMode, FeedPage, Item, KeyRange, Lsn, PageSize, RangeInfo, Result, StartFrom,
@@ -71,7 +71,8 @@ impl ChangeFeed for ContainerFeed {
             let page = Page::read(self, &range, keys, cursor, size.clamped(), recent_max)?;
             match page {
                 Some(page) => return Ok(page),
-                // The ranges moved meanwhile, or one commit has more recent entries than were looked at.
+                // The ranges moved meanwhile, or one commit has more recent entries than were
+                // looked at.
                 None => recent_max *= 2,
             }
         }
@@ -83,15 +84,16 @@ impl ChangeFeed for ContainerFeed {
             let range = self.container.range_covering(keys)?;
             let committed = range.committed.listen();
             let moved = self.container.topology.listen();
+            let failed = self.engine.failed.listen();
             self.container.check_exists()?;
             let is_current = Arc::ptr_eq(&range, &self.container.range_covering(keys)?);
             if is_current && cursor.after < range.newest() {
                 return Ok(());
             }
             if is_current {
-                match future::select(committed, moved).await {
-                    Either::Left(_) | Either::Right(_) => {}
-                }
+                // A store that takes no writes has nothing more to wait for.
+                self.engine.check_running()?;
+                future::select(committed, future::select(moved, failed)).await;
             }
         }
     }
@@ -101,9 +103,10 @@ impl ContainerFeed {
     fn check_mode(&self, mode: FeedMode) -> Result<()> {
         let settings = &self.container.info().settings;
         if mode == FeedMode::AllVersions && settings.all_versions_retention.is_zero() {
-            return Err(Error::new(ErrorKind::Unsupported, "read all versions and deletes").because(
-                "the container does not keep them; set the retention of all versions and start again",
-            ));
+            return Err(Error::new(ErrorKind::Unsupported, "read all versions and deletes")
+                .because(
+                    "the container does not keep them; set the retention of all versions first",
+                ));
         }
         Ok(())
     }
@@ -127,8 +130,8 @@ impl ContainerFeed {
 
     /// A commit of the range with nothing of that time or later up to it, found by bisection.
     ///
-    /// The numbers a range has given itself are in order of time. Those it inherited may not be, so a reader who wants some
-    /// of them starts at the beginning and passes over the rest.
+    /// The numbers a range has given itself are in order of time. Those it inherited may not be, so
+    /// a reader who wants some of them starts at the beginning and passes over the rest.
     fn before(&self, range: &RangeState, time: Timestamp) -> Result<Lsn> {
         let inherited = lock(&range.numbering).record.inherited;
         if self.first_time_after(range, inherited)?.is_none_or(|first| time <= first) {
@@ -193,7 +196,8 @@ impl<'a> Page<'a> {
         let newest = range.newest();
         let sections = sections(range, keys, cursor)?;
         let view = feed.engine.view(sections.clone(), recent_max);
-        // Entries move from the segments of predecessors once a range has successors, so the view holds only if it had none.
+        // Entries move from the segments of predecessors once a range has successors, so the view
+        // holds only if it had none.
         let is_current =
             feed.container.range_covering(keys).is_ok_and(|it| Arc::ptr_eq(&it, range));
         if !is_current {
@@ -229,7 +233,7 @@ impl<'a> Page<'a> {
         }
         let after = Lsn::new(page.passed);
         let continuation = feed.cursor(cursor.mode, after, cursor.since).to_continuation();
-        Ok(Some(FeedPage { changes: page.changes, continuation, newest }))
+        Ok(Some(FeedPage { changes: page.changes, continuation, newest: newest.max(after) }))
     }
 
     /// Takes entries until the page is full; true if there were no more.
@@ -329,7 +333,8 @@ fn sections(range: &RangeState, keys: &KeyRange, cursor: Cursor) -> Result<Vec<S
         .filter(|it| table == Table::History || !it.is_settled)
         .map(|it| it.segment)
         .collect();
-    // Parts of a segment that were split off and merged again are two sources, but one place to look at.
+    // Parts of a segment that were split off and merged again are two sources, but one place to
+    // look at.
     segments.sort_unstable();
     segments.dedup();
     sections.extend(segments.into_iter().map(section));
@@ -355,7 +360,8 @@ fn is_missed(cursor: Cursor, floor: Floor) -> bool {
     cursor.after.as_u64() < floor.lsn && is_wanted
 }
 
-/// Where the oldest version stands: after the floor, or where floors differ after the time of the latest.
+/// Where the oldest version stands: after the floor, or where floors differ after the time of the
+/// latest.
 fn oldest_version(range: &RangeState, keys: &KeyRange) -> (Lsn, Option<Timestamp>) {
     let floors = floors(range, keys);
     let highest = floors.iter().copied().fold(Floor::default(), Floor::max);
@@ -404,5 +410,6 @@ fn unreadable(key: &[u8]) -> Error {
 
 /// Recent entries of a segment that are looked at for a page, at least.
 const RECENT_MIN: usize = 1024;
-/// Entries a page looks at, at most, before it says where to go on: those of other ranges are passed over.
+/// Entries a page looks at, at most, before it says where to go on: those of other ranges are
+/// passed over.
 const LOOKED_AT_MAX: usize = 50_000;

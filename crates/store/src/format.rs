@@ -36,7 +36,7 @@ impl Format {
         })?;
         if found.major != CURRENT.major {
             let reason = format!(
-                "it has format {}.{} and this version of Millstream reads {}.x; use the version that wrote it",
+                "it has format {}.{} and this Millstream reads {}.x; use the version that wrote it",
                 found.major, found.minor, CURRENT.major
             );
             return Err(Error::new(ErrorKind::Unsupported, attempted()).because(reason));

@@ -59,7 +59,7 @@ impl RetentionGuards for ContainerGuards {
         let entry = catalog::guard_entry(self.container.id, name, &positions);
         let (container, name) = (Arc::clone(&self.container), name.to_owned());
         let apply = move |_: &mut _| write(&container.guards).set(&name, positions);
-        self.store.inner.change(guard, vec![entry], apply).await
+        self.store.inner.change(guard, vec![entry], Vec::new(), apply, || {}).await
     }
 
     async fn release(&self, name: &str) -> Result<()> {
@@ -68,7 +68,7 @@ impl RetentionGuards for ContainerGuards {
         let entry = Entry::remove(Table::Meta, keys::guard(self.container.id, name));
         let (container, name) = (Arc::clone(&self.container), name.to_owned());
         let apply = move |_: &mut _| write(&container.guards).remove(&name);
-        self.store.inner.change(guard, vec![entry], apply).await
+        self.store.inner.change(guard, vec![entry], Vec::new(), apply, || {}).await
     }
 
     async fn holders(&self) -> Result<Vec<String>> {

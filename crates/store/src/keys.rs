@@ -21,7 +21,8 @@ pub(crate) struct Place {
     pub(crate) segment: u32,
     /// The commit.
     pub(crate) lsn: u64,
-    /// The segment it was first written to. Two ranges that merge may both have a commit of the same number.
+    /// The segment it was first written to. Two ranges that merge may both have a commit of the
+    /// same number.
     pub(crate) origin: u32,
     /// The operation within the commit.
     pub(crate) index: u16,

@@ -1,9 +1,10 @@
-//! The embedded store of Millstream: documents, batches, change feed, TTL, split and merge in one data directory.
+//! The embedded store of Millstream: documents, batches, change feed, TTL, split and merge in one
+//! data directory.
 //!
 //! Not here: the contract and its words (`millstream-core`), any network.
 //!
-//! Read `commit` first (from a batch to table entries), then `engine` (how entries become durable and visible), then `log`,
-//! `buffer` and `tables` (where they are kept), then `feed`.
+//! Read `commit` first (from a batch to table entries), then `engine` (how entries become durable
+//! and visible), then `log`, `buffer` and `tables` (where they are kept), then `feed`.
 
 mod buffer;
 mod catalog;
@@ -15,6 +16,9 @@ mod engine;
 mod feed;
 mod flaw;
 mod format;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod guard_port;
 mod guards;
 mod keys;

@@ -1,8 +1,9 @@
 //! The commit log: groups of table entries in numbered, preallocated files that are used again.
 //!
-//! A commit is durable when its group is. The log is short: once the entries of a group have moved to the sorted tables,
-//! its segment is free for new groups. Writing into blocks that exist keeps fdatasync from waiting for the journal of the file
-//! system, and with it for the table files that are written at the same time.
+//! A commit is durable when its group is. The log is short: once the entries of a group have moved
+//! to the sorted tables, its segment is free for new groups. Writing into blocks that exist keeps
+//! fdatasync from waiting for the journal of the file system, and with it for the table files that
+//! are written at the same time.
 
 mod frame;
 
@@ -27,11 +28,14 @@ pub(crate) struct Log {
     incarnation: u64,
     next_group: u64,
     synced_group: u64,
-    /// Segments with groups that have not moved to the tables yet, oldest first; the last one is written to.
+    /// Segments with groups that have not moved to the tables yet, oldest first; the last one is
+    /// written to.
     live: VecDeque<Segment>,
     free: Vec<SegmentFile>,
     next_file: u64,
     end: u64,
+    /// Whether this opening has a segment of its own.
+    has_begun: bool,
 }
 
 #[derive(Debug)]
@@ -72,6 +76,7 @@ impl Log {
         };
         let mut found = Vec::new();
         let mut free = Vec::new();
+        let mut without_header = 0;
         let mut next_file = 1;
         for path in disk.list(directory).map_err(failed)? {
             let Some(number) = file_number(&path) else { continue };
@@ -82,15 +87,24 @@ impl Log {
             let file = SegmentFile { path, file, length };
             match SegmentHeader::decode(&bytes) {
                 Some(header) => found.push((header, file, bytes)),
-                // Its header was being written for the first group, which cannot have been acknowledged.
-                None => free.push(file),
+                None => {
+                    let synced = Frame::all(&bytes).map(|it| it.synced).max().unwrap_or(0);
+                    without_header = without_header.max(synced);
+                    free.push(file);
+                }
             }
         }
         found.sort_by_key(|(header, ..)| *header);
         let incarnation = found.last().map_or(0, |(header, ..)| header.incarnation) + 1;
 
         let read = Reading::through(&found, applied)?;
-        // A process that died may have left groups that were written but not synced. From here on they count as kept.
+        // The header of a segment and its first group are written together, so without a header that
+        // group was not acknowledged. Later ones say that it was: then the header is damaged.
+        if read.last < without_header {
+            return Err(damaged(directory, read.last + 1));
+        }
+        // A process that died may have left groups that were written but not synced. From here on
+        // they count as kept.
         for (_, file, _) in found.iter().filter(|it| read.used.contains(&it.0)) {
             file.file.sync().map_err(failed)?;
         }
@@ -113,8 +127,25 @@ impl Log {
             free,
             next_file,
             end: u64::MAX,
+            has_begun: false,
         };
         Ok(Recovered { log, groups: read.groups })
+    }
+
+    /// Whether a directory holds groups, whichever opening wrote them.
+    pub(crate) fn has_groups(disk: &dyn Disk, directory: &Path) -> io::Result<bool> {
+        if !directory.exists() {
+            return Ok(false);
+        }
+        for path in disk.list(directory)? {
+            if file_number(&path).is_some() {
+                let bytes = disk.open(&path)?.read_all()?;
+                if Frame::all(&bytes).next().is_some() {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// The number of segments that hold groups which have not moved to the tables.
@@ -203,6 +234,11 @@ impl Log {
         };
         let header = SegmentHeader { incarnation: self.incarnation, first_group: self.next_group };
         file.file.write_at(&header.encode(), 0)?;
+        if !self.has_begun {
+            // No later opening may count itself the same, whatever becomes of the groups.
+            file.file.sync()?;
+            self.has_begun = true;
+        }
         self.end = header_bytes;
         self.live.push_back(Segment { file, first_group: self.next_group });
         self.drop_surplus();
@@ -214,7 +250,8 @@ impl Log {
         while FREE_SEGMENTS_MAX < self.free.len() {
             let surplus = self.free.remove(0);
             if let Err(error) = self.disk.remove(&surplus.path) {
-                tracing::warn!(path = %surplus.path.display(), %error, "could not remove a log segment");
+                let path = surplus.path.display();
+                tracing::warn!(%path, %error, "could not remove a log segment");
             }
         }
     }

@@ -1,13 +1,15 @@
-//! Work in the background: expired items, old versions, remains of splits and of deleted containers.
+//! Work in the background: expired items, old versions, remains of splits and of deleted
+//! containers.
 //!
-//! Everything is done in small steps that are commits like any other, and a step rests longer than it worked, so that commits of
-//! users hardly notice.
+//! Everything is done in small steps that are commits like any other, and a step rests longer than
+//! it worked, so that commits of users hardly notice.
 
 mod expiry;
 mod history;
 mod remains;
 mod settle;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -15,6 +17,7 @@ use std::time::Duration;
 use millstream_core::Result;
 
 pub(crate) use crate::maintenance::expiry::lags;
+use crate::maintenance::settle::Sweep;
 
 use crate::buffer::Entry;
 use crate::engine::{Completion, lock, read, stopped};
@@ -25,6 +28,8 @@ use crate::view::Section;
 
 /// Entries a step looks at.
 const STEP_ENTRIES_MAX: usize = 256;
+/// Bytes after which a step looks at no more entries.
+const STEP_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// What maintenance remembers from one pass to the next.
 #[derive(Debug, Default)]
@@ -33,6 +38,8 @@ pub(crate) struct Progress {
     pub(crate) expiries_done: Mutex<Vec<u8>>,
     /// How long the oldest item that was purged last had been due.
     pub(crate) expiry_lag_ms: AtomicU64,
+    /// Where settling goes on, by the segments of the range and of its source.
+    pub(crate) sweeps: Mutex<BTreeMap<(u32, u32), Sweep>>,
     passes: AtomicU64,
 }
 
@@ -57,7 +64,7 @@ pub(crate) enum StepOutcome {
 pub(crate) fn run(inner: &Arc<Inner>, pace: Pace) -> Result<()> {
     let pass = inner.progress.passes.fetch_add(1, Ordering::Relaxed);
     // A clock that was set back may have left expiries behind; look at all of them now and then.
-    if pass % PASSES_PER_FULL_LOOK == 0 {
+    if pass.is_multiple_of(PASSES_PER_FULL_LOOK) {
         lock(&inner.progress.expiries_done).clear();
     }
     repeat(inner, pace, || remains::apply_changed_expiry(inner))?;
@@ -71,7 +78,7 @@ pub(crate) fn run(inner: &Arc<Inner>, pace: Pace) -> Result<()> {
         for range in container.ranges().iter() {
             repeat(inner, pace, || history::trim_step(inner, &container, range))?;
         }
-        if pass % PASSES_PER_WARNING == 0 {
+        if pass.is_multiple_of(PASSES_PER_WARNING) {
             expiry::warn_about_lag(inner, &container)?;
         }
         settle::split_large(inner, &container)?;
@@ -96,7 +103,8 @@ fn repeat(inner: &Inner, pace: Pace, mut step: impl FnMut() -> Result<StepOutcom
     }
 }
 
-/// The further purging is behind, the less it rests: what expires faster than it is purged would fill the disk.
+/// The further purging is behind, the less it rests: what expires faster than it is purged would
+/// fill the disk.
 fn rest_per_work(inner: &Inner) -> u32 {
     match Duration::from_millis(inner.progress.expiry_lag_ms.load(Ordering::Relaxed)) {
         lag if lag < LAG_TO_HURRY => 5,
@@ -119,23 +127,34 @@ pub(crate) fn look(inner: &Inner, section: Section) -> Result<Look> {
     look_at(inner, section, STEP_ENTRIES_MAX)
 }
 
-pub(crate) fn look_at(inner: &Inner, section: Section, entries_max: usize) -> Result<Look> {
-    let view = inner.engine.view(vec![section], 4 * entries_max);
-    let mut entries = Vec::new();
-    for entry in view.entries(0) {
-        let (key, value) = entry?;
-        if entries.len() == entries_max {
-            return Ok(Look { entries, next: Some(key.to_vec()) });
+pub(crate) fn look_at(inner: &Inner, mut section: Section, entries_max: usize) -> Result<Look> {
+    loop {
+        let view = inner.engine.view(vec![section.clone()], 4 * entries_max);
+        let mut entries = Vec::new();
+        let mut bytes = 0;
+        for entry in view.entries(0) {
+            let (key, value) = entry?;
+            if entries.len() == entries_max || STEP_BYTES_MAX < bytes {
+                return Ok(Look { entries, next: Some(key.to_vec()) });
+            }
+            bytes += value.len();
+            entries.push((key, value));
         }
-        entries.push((key, value));
+        match view.cut_at(0) {
+            // Only removed entries so far: what is wanted comes behind them.
+            Some(cut) if entries.is_empty() => section.from = cut.to_vec(),
+            cut => {
+                let next = cut.map(<[u8]>::to_vec);
+                return Ok(Look { entries, next });
+            }
+        }
     }
-    Ok(Look { entries, next: view.cut_at(0).map(<[u8]>::to_vec) })
 }
 
 /// Makes entries durable and waits for it. The thread of the log must never call this.
 pub(crate) fn write_and_wait(inner: &Inner, entries: Vec<Entry>) -> Result<()> {
     let (waiter, completion) = Waiter::new(|| {});
-    inner.engine.enqueue(entries, None, completion)?;
+    inner.engine.enqueue(entries, [], completion)?;
     waiter.wait()
 }
 
@@ -174,7 +193,7 @@ pub(crate) fn enqueue_for_range(
 ) -> Result<Waiter> {
     let completed = Arc::clone(range);
     let (waiter, completion) = Waiter::new(move || completed.advance(record.newest));
-    inner.engine.enqueue(entries, Some((range.segment, record)), completion)?;
+    inner.engine.enqueue(entries, [(range.segment, record)], completion)?;
     numbering.note(record, items, range.newest());
     Ok(waiter)
 }

@@ -12,10 +12,11 @@ use crate::flaw::Flaw;
 pub enum Durability {
     /// After fdatasync: it survives loss of power.
     Always,
-    /// After the write; fdatasync follows at least this often. A crash of the process loses nothing, loss of power at
-    /// most this much.
+    /// After the write; fdatasync follows at least this often. A crash of the process loses
+    /// nothing, loss of power at most this much.
     Interval(Duration),
-    /// After the write; the operating system decides when it reaches the disk. For tests and throw-away data.
+    /// After the write; the operating system decides when it reaches the disk. For tests and
+    /// throw-away data.
     Never,
 }
 
@@ -57,7 +58,8 @@ impl StoreOptions {
         self
     }
 
-    /// Bytes of recent commits kept in memory before they move to the sorted tables; up to twice as much is in use.
+    /// Bytes of recent commits kept in memory before they move to the sorted tables; up to twice as
+    /// much is in use.
     ///
     /// More means fewer and larger moves, and a longer replay after a crash. Default: 32 MiB.
     #[must_use]
@@ -73,7 +75,8 @@ impl StoreOptions {
         self
     }
 
-    /// Commits of one range that may wait for the disk; one more is refused as `Overloaded`. Default: 4096.
+    /// Commits of one range that may wait for the disk; one more is refused as `Overloaded`.
+    /// Default: 4096.
     #[must_use]
     pub fn waiting_commits_max(mut self, value: usize) -> Self {
         self.waiting_commits_max = value;
@@ -87,8 +90,8 @@ impl StoreOptions {
         self
     }
 
-    /// How often expired items, old versions and the remains of splits are looked for. None leaves it to calls of
-    /// [`crate::Store::maintain`], as tests like it. Default: 1 s.
+    /// How often expired items, old versions and the remains of splits are looked for. None leaves
+    /// it to calls of [`crate::Store::maintain`], as tests like it. Default: 1 s.
     #[must_use]
     pub fn maintenance_interval(mut self, value: Option<Duration>) -> Self {
         self.maintenance_interval = value;
@@ -102,14 +105,16 @@ impl StoreOptions {
         self
     }
 
-    /// The files of the commit log, so that a test can make them fail. Default: those of the machine.
+    /// The files of the commit log, so that a test can make them fail. Default: those of the
+    /// machine.
     #[must_use]
     pub fn disk(mut self, value: Arc<dyn Disk>) -> Self {
         self.disk = value;
         self
     }
 
-    /// Plants a bug, to prove that a test finds it. Has no effect without the feature `planted-flaws`.
+    /// Plants a bug, to prove that a test finds it. Has no effect without the feature
+    /// `planted-flaws`.
     #[doc(hidden)]
     #[must_use]
     pub fn flaw(mut self, value: Option<Flaw>) -> Self {

@@ -1,4 +1,5 @@
-//! The values of the tables. Everything here reads bytes from disk: garbage gives `None`, never a panic.
+//! The values of the tables. Everything here reads bytes from disk: garbage gives `None`, never a
+//! panic.
 
 use bytes::Bytes;
 use millstream_core::{
@@ -21,7 +22,8 @@ pub(crate) struct Stamp {
     pub(crate) sequence: Option<u64>,
 }
 
-/// The value of the items table: where the newest version of an item stands, and what a commit has to know about it.
+/// The value of the items table: where the newest version of an item stands, and what a commit has
+/// to know about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ItemRecord {
     pub(crate) segment: u32,
@@ -64,7 +66,8 @@ pub(crate) struct RangeRecord {
     pub(crate) live_bytes: u64,
     /// What is no longer in its history.
     pub(crate) history_floor: Floor,
-    /// The newest commit of its predecessors. What is not later may stand in an order of its own in time.
+    /// The newest commit of its predecessors. What is not later may stand in an order of its own
+    /// in time.
     pub(crate) inherited: u64,
 }
 

@@ -71,7 +71,8 @@ pub(crate) struct Source {
     pub(crate) keys: KeyRange,
     /// What is no longer in its history.
     pub(crate) history_floor: Floor,
-    /// Whether its feed entries have moved to the range's own segment; then only history may be left.
+    /// Whether its feed entries have moved to the range's own segment; then only history may be
+    /// left.
     pub(crate) is_settled: bool,
 }
 
@@ -79,10 +80,14 @@ pub(crate) struct Source {
 #[derive(Debug)]
 pub(crate) struct Numbering {
     pub(crate) record: RangeRecord,
-    /// Items that were committed lately, by key. Those that are not visible yet must be found here; others may.
+    /// Items that were committed lately, by key. Those that are not visible yet must be found
+    /// here; others may.
     latest: FxHashMap<Slice, Latest>,
     latest_bytes: usize,
-    /// The last event number of partitions that were given one lately, and the commit that gave it.
+    /// Bytes that all ranges of the store remember.
+    all_bytes: Arc<AtomicUsize>,
+    /// The last event number of partitions that were given one lately, and the commit that gave
+    /// it.
     sequences: FxHashMap<Slice, (u64, u64)>,
     /// Set when the range is being split or merged; commits wait for its successors.
     pub(crate) is_closed: bool,
@@ -141,6 +146,11 @@ impl ContainerState {
         })
     }
 
+    /// Whether the container exists and the range has no successors.
+    pub(crate) fn has_live(&self, range: &Arc<RangeState>) -> bool {
+        self.check_exists().is_ok() && self.ranges().iter().any(|it| Arc::ptr_eq(it, range))
+    }
+
     pub(crate) fn past_ttls(&self) -> Arc<Vec<PastTtl>> {
         Arc::clone(&read(&self.past_ttls))
     }
@@ -187,6 +197,7 @@ impl RangeState {
         segment: u32,
         sources: Vec<Source>,
         record: RangeRecord,
+        all_bytes: Arc<AtomicUsize>,
     ) -> Self {
         Self {
             id: info.id,
@@ -198,6 +209,7 @@ impl RangeState {
                 record,
                 latest: FxHashMap::default(),
                 latest_bytes: 0,
+                all_bytes,
                 sequences: FxHashMap::default(),
                 is_closed: false,
             }),
@@ -236,10 +248,13 @@ impl Numbering {
         self.sequences.get(partition).map(|it| it.0)
     }
 
-    /// Notes what a queued commit leaves behind. Everything up to `visible` can be looked up elsewhere and may be forgotten.
+    /// Notes what a queued commit leaves behind. Everything up to `visible` can be looked up
+    /// elsewhere and may be forgotten.
     pub(crate) fn note(&mut self, record: RangeRecord, items: Vec<(Slice, Latest)>, visible: Lsn) {
         self.record = record;
-        if LATEST_BYTES_MAX < self.latest_bytes || LATEST_MAX < self.latest.len() {
+        let before = self.latest_bytes;
+        let all_bytes = self.all_bytes.load(Ordering::Relaxed);
+        if LATEST_BYTES_MAX < all_bytes || LATEST_MAX < self.latest.len() {
             self.latest.retain(|_, it| visible.as_u64() < it.lsn);
             self.latest_bytes = self.latest.values().map(Latest::bytes).sum();
         }
@@ -249,6 +264,8 @@ impl Numbering {
                 self.latest_bytes -= old.bytes();
             }
         }
+        self.all_bytes.fetch_add(self.latest_bytes, Ordering::Relaxed);
+        self.all_bytes.fetch_sub(before, Ordering::Relaxed);
     }
 
     pub(crate) fn note_sequence(&mut self, partition: Slice, number: u64, visible: Lsn) {
@@ -259,13 +276,21 @@ impl Numbering {
     }
 }
 
-impl Latest {
-    fn bytes(&self) -> usize {
-        self.version.as_ref().map_or(0, |it| it.1.len())
+impl Drop for Numbering {
+    fn drop(&mut self) {
+        self.all_bytes.fetch_sub(self.latest_bytes, Ordering::Relaxed);
     }
 }
 
-/// Items that may be remembered although they can be looked up.
+impl Latest {
+    /// Memory, roughly: the key and the place in the map count too.
+    fn bytes(&self) -> usize {
+        LATEST_OVERHEAD_BYTES + self.version.as_ref().map_or(0, |it| it.1.len())
+    }
+}
+
+/// Items a range may remember although they can be looked up.
 const LATEST_MAX: usize = 8192;
-/// Bytes of bodies that may be remembered although they can be looked up.
-const LATEST_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Bytes all ranges together may remember although they can be looked up.
+const LATEST_BYTES_MAX: usize = 16 * 1024 * 1024;
+const LATEST_OVERHEAD_BYTES: usize = 200;

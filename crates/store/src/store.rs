@@ -14,12 +14,14 @@ use crate::disk::sync_directory;
 use crate::engine::{Engine, LOG_DIRECTORY, StoreStatistics, TABLES_DIRECTORY, lock};
 use crate::flaw::Flaw;
 use crate::format::Format;
+use crate::log::Log;
 use crate::maintenance::{self, Pace, Progress};
 use crate::options::StoreOptions;
 
 /// Documents and their change feed in one data directory. Clones are handles to the same store.
 ///
-/// The store is closed when the last handle is gone; what was acknowledged needs no closing to survive.
+/// The store is closed when the last handle is gone; what was acknowledged needs no closing to
+/// survive.
 ///
 /// ```
 /// use millstream_core::{Containers, conformance::block_on};
@@ -76,8 +78,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// `Locked` if another process has it open, `Unsupported` if a newer version wrote it, `Corrupt` if acknowledged commits
-    /// cannot be read back, `Unavailable` if the disk fails.
+    /// `Locked` if another process has it open, `Unsupported` if a newer version wrote it,
+    /// `Corrupt` if acknowledged commits cannot be read back, `Unavailable` if the disk fails.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(directory, StoreOptions::default())
     }
@@ -95,14 +97,26 @@ impl Store {
                 .because(error)
         };
         fs::create_dir_all(directory).map_err(failed)?;
+        if let Some(parent) = directory.parent().filter(|it| !it.as_os_str().is_empty()) {
+            // Best effort: a parent that may not be read cannot be synced.
+            let _ = sync_directory(parent);
+        }
         let lock = lock_directory(directory)?;
         let is_new = !Format::check(directory)?;
         if is_new {
+            let log = directory.join(LOG_DIRECTORY);
+            if Log::has_groups(&*options.disk, &log).map_err(failed)? {
+                let attempted = format!("open the store in {}", directory.display());
+                return Err(Error::new(ErrorKind::Corrupt, attempted).because(
+                    "its log holds commits but format.json is missing; restore it from a copy",
+                ));
+            }
             create_directories(directory).map_err(failed)?;
         }
         let engine = Arc::new(Engine::open(directory, options)?);
         if is_new {
-            // The format file comes last: without it nothing can have been acknowledged, and all is made anew.
+            // The format file comes last: without it nothing can have been acknowledged, and all is
+            // made anew.
             Format::write(directory).and_then(|()| sync_directory(directory)).map_err(failed)?;
         }
         let catalog = Catalog::load(&engine)?;
@@ -126,7 +140,8 @@ impl Store {
         Ok(Self { inner, _threads: Arc::new(threads) })
     }
 
-    /// Removes what has expired, trims old versions and finishes splits now rather than in the background.
+    /// Removes what has expired, trims old versions and finishes splits now rather than in the
+    /// background.
     ///
     /// # Errors
     ///
@@ -136,7 +151,8 @@ impl Store {
         maintenance::run(&self.inner, Pace::Hurry)
     }
 
-    /// Moves recent commits from memory to the tables now rather than when there are enough of them.
+    /// Moves recent commits from memory to the tables now rather than when there are enough of
+    /// them.
     ///
     /// # Errors
     ///
@@ -151,8 +167,8 @@ impl Store {
         self.inner.engine.statistics()
     }
 
-    /// How far the readers that hold events are behind. When the age of an event exceeds its time to live, it is there only
-    /// because it is held.
+    /// How far the readers that hold events are behind. When the age of an event exceeds its time
+    /// to live, it is there only because it is held.
     ///
     /// # Errors
     ///
@@ -217,7 +233,7 @@ impl Drop for Threads {
 
 fn start_threads(inner: &Arc<Inner>) -> io::Result<Vec<JoinHandle<()>>> {
     let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
-        thread::Builder::new().name(format!("millstream:{name}")).spawn(run)
+        thread::Builder::new().name(format!("mstream:{name}")).spawn(run)
     };
     let (log, flush) = (Arc::clone(&inner.engine), Arc::clone(&inner.engine));
     let mut handles = vec![
@@ -233,12 +249,13 @@ fn start_threads(inner: &Arc<Inner>) -> io::Result<Vec<JoinHandle<()>>> {
     if let Some(interval) = inner.engine.options().maintenance_interval {
         let inner = Arc::clone(inner);
         let run = Box::new(move || inner.run_maintenance(interval));
-        handles.push(spawn("maintenance", run)?);
+        handles.push(spawn("upkeep", run)?);
     }
     Ok(handles)
 }
 
-/// Lets threads of users go first. Without it, work in the background delays commits by whole time slices on small machines.
+/// Lets threads of users go first. Without it, work in the background delays commits by whole time
+/// slices on small machines.
 pub(crate) fn give_way() {
     // Best effort: a system that does not allow it has longer delays, nothing else.
     #[cfg(target_os = "linux")]

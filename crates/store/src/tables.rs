@@ -1,7 +1,7 @@
 //! The sorted tables on disk, kept by fjall.
 //!
-//! Entries arrive in bulk and in key order from the frozen layer of the buffer, past fjall's own journal and memtables: the commit
-//! log has made them durable already.
+//! Entries arrive in bulk and in key order from the frozen layer of the buffer, past fjall's own
+//! journal and memtables: the commit log has made them durable already.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::thread;
 
 use fjall::compaction::Leveled;
 use fjall::config::{BlockSizePolicy, CompressionPolicy};
-use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, Slice};
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Slice};
 use millstream_core::{Error, ErrorKind, Result};
 
 use crate::buffer::Layer;
@@ -81,7 +81,8 @@ impl Table {
     }
 
     fn options(self) -> KeyspaceCreateOptions {
-        // The feed is read in long runs, so its blocks are large; the others are looked up key by key.
+        // The feed is read in long runs, so its blocks are large; the others are looked up key by
+        // key.
         let block_bytes = match self {
             Self::Feed | Self::History => 32 * 1024,
             Self::Items | Self::Expiry | Self::Sequences | Self::Meta => 4 * 1024,
@@ -89,8 +90,8 @@ impl Table {
         KeyspaceCreateOptions::default()
             .data_block_size_policy(BlockSizePolicy::all(block_bytes))
             .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
-            // A table is synced when it is complete, and commits that are synced meanwhile wait for it: many small ones
-            // delay them less than a few large ones.
+            // A table is synced when it is complete, and commits that are synced meanwhile wait for
+            // it: many small ones delay them less than a few large ones.
             .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(TABLE_BYTES)))
     }
 }
@@ -125,7 +126,8 @@ impl Tables {
 
     fn open_here(path: &Path, cache_bytes: u64) -> Result<Self> {
         let failed = |error: fjall::Error| opening_failed(path, error);
-        // fjall removes what a rename has made superfluous, and a process that died may not have synced the rename.
+        // fjall removes what a rename has made superfluous, and a process that died may not have
+        // synced the rename.
         sync_directories(path).map_err(|error| failed(error.into()))?;
         let database = Database::builder(path)
             .cache_size(cache_bytes)
@@ -173,10 +175,11 @@ impl Tables {
             .map(move |guard| guard.into_inner().map_err(|error| reading_failed(table, error)))
     }
 
-    /// Takes over the entries of a layer and notes through which group of the log the tables are complete.
+    /// Takes over the entries of a layer and notes through which group of the log the tables are
+    /// complete.
     ///
-    /// A crash in between leaves some tables ahead of others; replaying the log evens that out, because an entry says what a
-    /// key holds and not how it changed.
+    /// A crash in between leaves some tables ahead of others; replaying the log evens that out,
+    /// because an entry says what a key holds and not how it changed.
     pub(crate) fn take_over(&self, layer: &Layer) -> Result<()> {
         for table in Table::ALL {
             self.ingest(table, layer).map_err(|error| writing_failed(table, error))?;
@@ -200,6 +203,15 @@ impl Tables {
             }
         }
         Ok(())
+    }
+
+    /// Whether compaction still runs; after a failure it has ended for good.
+    pub(crate) fn check_alive(&self) -> Result<()> {
+        // Nothing is in fjall's journal; the call only tells whether fjall has given up.
+        let alive = self.database.persist(PersistMode::Buffer);
+        alive.map_err(|error| {
+            Error::new(ErrorKind::Unavailable, "compact the tables").because(error)
+        })
     }
 
     pub(crate) fn disk_bytes(&self) -> u64 {
@@ -229,20 +241,16 @@ impl Tables {
 }
 
 fn opening_failed(path: &Path, error: fjall::Error) -> Error {
-    let kind = match &error {
-        fjall::Error::Locked => ErrorKind::Locked,
-        fjall::Error::Io(_) => ErrorKind::Unavailable,
-        _ => ErrorKind::Corrupt,
-    };
+    let kind = if matches!(error, fjall::Error::Locked) { ErrorKind::Locked } else { kind(&error) };
     Error::new(kind, format!("open the tables in {}", path.display())).because(error)
 }
 
 fn reading_failed(table: Table, error: fjall::Error) -> Error {
-    let kind = match &error {
-        fjall::Error::Io(_) => ErrorKind::Unavailable,
-        _ => ErrorKind::Corrupt,
-    };
-    Error::new(kind, format!("read the table {:?}", table.name())).because(error)
+    Error::new(kind(&error), format!("read the table {:?}", table.name())).because(error)
+}
+
+fn kind(error: &fjall::Error) -> ErrorKind {
+    if matches!(error, fjall::Error::Io(_)) { ErrorKind::Unavailable } else { ErrorKind::Corrupt }
 }
 
 fn writing_failed(table: Table, error: fjall::Error) -> Error {

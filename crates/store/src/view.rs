@@ -21,8 +21,8 @@ pub(crate) struct Section {
 
 /// Sections of tables as they were at one moment.
 ///
-/// The active layer goes on changing, so what it had to say about each section is copied, up to a number of entries; a section
-/// that has more ends early.
+/// The active layer goes on changing, so what it had to say about each section is copied, up to a
+/// number of entries; a section that has more ends early.
 pub(crate) struct View<'a> {
     tables: &'a Tables,
     snapshot: TablesSnapshot,

@@ -47,8 +47,8 @@ pub(super) async fn obligation_10_no_version_appears_behind_a_reader(subject: &m
     }
 }
 
-/// Readers begin at every point of a running workload; in the end each must have seen, in the same order, what a reader
-/// sees that begins at the same place when all is quiet.
+/// Readers begin at every point of a running workload; in the end each must have seen, in the same
+/// order, what a reader sees that begins at the same place when all is quiet.
 async fn check_readers(scene: &Scene, mode: FeedMode) {
     let keys = KeyRange::all();
     let writing = AtomicUsize::new(WRITERS);

@@ -1,4 +1,5 @@
-//! Obligation 7 for containers: their life cycle. Obligation 12 for positions in a container that is gone.
+//! Obligation 7 for containers: their life cycle. Obligation 12 for positions in a container that
+//! is gone.
 
 use std::time::Duration;
 

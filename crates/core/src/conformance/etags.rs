@@ -1,4 +1,5 @@
-//! Obligation 3: every write gives a new etag, and a condition that does not hold refuses the operation.
+//! Obligation 3: every write gives a new etag, and a condition that does not hold refuses the
+//! operation.
 
 use crate::conformance::Subject;
 use crate::conformance::harness::{Scene, body, item_id, must, settings};

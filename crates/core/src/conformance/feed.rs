@@ -1,4 +1,5 @@
-//! Obligation 9: commits are numbered and stay whole. Obligation 13: a continuation is text that means the same every time.
+//! Obligation 9: commits are numbered and stay whole. Obligation 13: a continuation is text that
+//! means the same every time.
 
 use std::collections::BTreeMap;
 

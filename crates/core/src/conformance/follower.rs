@@ -15,7 +15,8 @@ impl Follower {
         Self { places: vec![(keys, after)], seen: Vec::new() }
     }
 
-    /// Reads everything there is. Where ranges have moved it asks for them and goes on in each part.
+    /// Reads everything there is. Where ranges have moved it asks for them and goes on in each
+    /// part.
     pub(super) async fn catch_up(&mut self, container: &Container, size: PageSize) {
         let mut open = std::mem::take(&mut self.places);
         open.reverse();

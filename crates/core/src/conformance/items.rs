@@ -1,4 +1,5 @@
-//! Obligation 1: items come back as they were written. Obligation 6: a read sees what was acknowledged.
+//! Obligation 1: items come back as they were written. Obligation 6: a read sees what was
+//! acknowledged.
 
 use bytes::Bytes;
 

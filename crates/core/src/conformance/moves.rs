@@ -113,7 +113,8 @@ async fn check_moves(subject: &mut dyn Subject, mut scene: Scene, mode: FeedMode
         (0..4).flat_map(|it| scene.keys_in(&must(KeyRange::divide(4))[it], 1)).collect();
     let mut journal = Journal { mode, written: Vec::new(), places: Vec::new() };
     journal.write(&scene, &keys).await;
-    // Which range is split, or merged with its right neighbour; several generations, and back to one range.
+    // Which range is split, or merged with its right neighbour; several generations, and back to
+    // one range.
     let moves = ["split 0", "split 1", "merge 0", "split 0", "merge 1", "merge 0", "split 0"];
     for (number, action) in moves.into_iter().enumerate() {
         let before = scene.scan_all().await;

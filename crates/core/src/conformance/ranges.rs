@@ -1,4 +1,5 @@
-//! Obligation 7: ranges divide the key space as Cosmos DB hashes. Obligation 8 for the ranges themselves.
+//! Obligation 7: ranges divide the key space as Cosmos DB hashes. Obligation 8 for the ranges
+//! themselves.
 
 use crate::conformance::Subject;
 use crate::conformance::harness::{

@@ -1,4 +1,5 @@
-//! Obligation 2, the other side: a refused batch names the operation that failed and leaves nothing behind.
+//! Obligation 2, the other side: a refused batch names the operation that failed and leaves nothing
+//! behind.
 
 use crate::conformance::Subject;
 use crate::conformance::harness::{

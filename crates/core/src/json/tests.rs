@@ -287,7 +287,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn random_bytes_are_judged_as_serde_judges_them(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn random_bytes_are_judged_as_serde_judges_them(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
         check_against_serde(&bytes);
     }
 

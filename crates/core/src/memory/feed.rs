@@ -102,7 +102,8 @@ impl ContainerState {
         found.into_iter().map(|(_, stored)| change(self.shown(stored))).collect()
     }
 
-    /// Everything that happened (11), in commit order, or `PositionExpired` if part of it is forgotten (12).
+    /// Everything that happened (11), in commit order, or `PositionExpired` if part of it is
+    /// forgotten (12).
     fn all_versions(&self, keys: &KeyRange, cursor: &Cursor) -> Result<Vec<Change>> {
         let missed =
             |it: &Forgotten| cursor.after < it.lsn && cursor.since <= Some(it.committed_at);
@@ -112,13 +113,14 @@ impl ContainerState {
         }
         let kept = self.history.iter().filter(|it| keys.contains(&it.key));
         let mut found: Vec<_> = kept.filter(|it| cursor.after < it.change.lsn).collect();
-        // The history is in the order of time; versions of one batch are next to each other and stay so.
+        // The history is in the order of time; versions of one batch are next to each other and
+        // stay so.
         found.sort_by_key(|it| (it.change.lsn, &it.key));
         Ok(found.into_iter().map(|it| it.change.clone()).collect())
     }
 
-    /// Where all versions begin. After a merge one part may be forgotten up to a higher number than the other part
-    /// begins at; there the time tells them apart.
+    /// Where all versions begin. After a merge one part may be forgotten up to a higher number than
+    /// the other part begins at; there the time tells them apart.
     fn oldest(&self, keys: &KeyRange, range: &Range) -> (Lsn, Option<Timestamp>) {
         let kept = self.history.iter().filter(|it| keys.contains(&it.key)).map(|it| it.change.lsn);
         let after = kept.min().map_or(range.newest, |it| Lsn::new(it.as_u64() - 1));

@@ -55,7 +55,8 @@ impl ContainerState {
         let parent = self.ranges.remove(place);
         let mut parents = parent.info.parents;
         parents.push(id);
-        // Both children go on counting where the parent stopped, so that its positions mean the same in them (8).
+        // Both children go on counting where the parent stopped, so that its positions mean the
+        // same in them (8).
         for (offset, keys) in [low, high].into_iter().enumerate() {
             let info = RangeInfo { id: self.new_range_id(), keys, parents: parents.clone() };
             let child = Range { info, newest: parent.newest, newest_at: parent.newest_at };

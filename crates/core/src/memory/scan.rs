@@ -54,7 +54,8 @@ impl Scope<'_> {
         self.keys.contains(effective) && self.partition.is_none_or(|it| it == partition)
     }
 
-    /// The last item of a page, in base64. A partition key is ASCII without line breaks, an id may be anything.
+    /// The last item of a page, in base64. A partition key is ASCII without line breaks, an id may
+    /// be anything.
     fn format(&self, (effective, partition, id): &ItemKey) -> ScanContinuation {
         let text = format!("{}\n{effective}\n{partition}\n{id}", self.name());
         ScanContinuation::new(URL_SAFE_NO_PAD.encode(text))

@@ -103,7 +103,8 @@ impl ContainerState {
         Ok(self.items.get(&key).map(|it| self.shown(it)))
     }
 
-    /// Commits whole or not at all (2): everything that can be refused is refused before the first step is taken.
+    /// Commits whole or not at all (2): everything that can be refused is refused before the first
+    /// step is taken.
     pub(super) fn commit(&mut self, batch: Batch, now: Timestamp) -> Result<BatchOutcome> {
         let key = self.effective(&batch.partition_key)?;
         let batch = batch.check(&self.info.settings)?;
@@ -139,7 +140,8 @@ impl ContainerState {
         Ok(BatchOutcome { lsn, results })
     }
 
-    /// Removes every expired item with a commit of its own, unless it is an event that a reader waits for (5, 15).
+    /// Removes every expired item with a commit of its own, unless it is an event that a reader
+    /// waits for (5, 15).
     ///
     /// This runs before and after every call, so nobody sees an expired item.
     pub(super) fn expire_due(&mut self, now: Timestamp) {

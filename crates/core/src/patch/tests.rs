@@ -207,7 +207,8 @@ fn names_in_paths_are_unescaped() {
 
 #[test]
 fn what_is_not_named_stays_byte_for_byte() {
-    let body = "{ \"id\":\"1\",\n\t\"n\" : [1e400, 18446744073709551615,0.10 ], \"\\u0061\":\"\\/\", \"z\":1 }\n";
+    let numbers = "[1e400, 18446744073709551615,0.10 ]";
+    let body = &format!("{{ \"id\":\"1\",\n\t\"n\" : {numbers}, \"\\u0061\":\"\\/\", \"z\":1 }}\n");
     check(body, "incr /z 1", &body.replace("\"z\":1", "\"z\":2"));
     check(body, "set /n/1 5", &body.replace("18446744073709551615", "5"));
     check(body, "set /z 1.00e0", &body.replace("\"z\":1", "\"z\":1.00e0"));
@@ -284,7 +285,8 @@ fn a_patch_is_read_in_both_forms() {
     check("[{}]", "could not read operation 0 of the patch: it has no string \"op\"");
     check(
         r#"[{"op":"copy","path":"/a"}]"#,
-        "could not read operation 0 of the patch: \"op\" is none of add, set, replace, remove, incr, move",
+        "could not read operation 0 of the patch: \"op\" is none of add, set, replace, remove, \
+         incr, move",
     );
     check(
         r#"[{"op":"set","path":"/a"}]"#,

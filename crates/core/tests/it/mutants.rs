@@ -1,4 +1,5 @@
-//! Mutants prove the suite: each known bug is planted in front of the memory store, and an obligation must notice it.
+//! Mutants prove the suite: each known bug is planted in front of the memory store, and an
+//! obligation must notice it.
 
 mod documents;
 mod feed;

@@ -1,6 +1,7 @@
 use super::*;
 
-/// `"make a; create 1 a/b; write 1 0 text; cut 1 2; sync 1; sync a; move a/b c; remove c"`; `begin` and `end` are the halves of `sync`.
+/// `"make a; create 1 a/b; write 1 0 text; cut 1 2; sync 1; sync a; move a/b c; remove c"`; `begin`
+/// and `end` are the halves of `sync`.
 fn parse(script: &str) -> Vec<Record> {
     let mut records = Vec::new();
     for (number, step) in (1..).zip(script.split(';')) {

@@ -36,7 +36,8 @@ fn run_child(child: &str, prepare: impl FnOnce(&Path)) -> (TempDir, Recording) {
     };
     fs::create_dir(&recording.directory).unwrap();
     prepare(&recording.directory);
-    // The recorder hands its environment down, but a Command's own variables would not pass through it.
+    // The recorder hands its environment down, but a Command's own variables would not pass through
+    // it.
     let mut command = Command::new("env");
     command.arg(format!("{CHILD}={}", directory.path().display()));
     command.arg(env::current_exe().unwrap()).args(["--exact", child, "--nocapture"]);

@@ -22,7 +22,8 @@ fn found_by_kill(mutant: Option<&str>, rounds: u64) -> Vec<String> {
     report.violations.iter().map(|(round, it)| format!("after kill {round}: {it}")).collect()
 }
 
-/// What cutting the power at every moment shows; `commits` are enough to fill the memory of the store more than once.
+/// What cutting the power at every moment shows; `commits` are enough to fill the memory of the
+/// store more than once.
 fn found_by_power(
     mutant: Option<&str>,
     commits: u64,
@@ -68,7 +69,8 @@ fn an_acknowledgement_before_the_sync_is_caught() {
 
 #[test]
 fn a_feed_entry_in_a_second_batch_is_caught() {
-    // The index then names a version that the feed does not have, which the store itself notices when it reads.
+    // The index then names a version that the feed does not have, which the store itself notices
+    // when it reads.
     check_caught_by_power("feed-entry-later", &[Rule::FeedIsComplete, Rule::Opens]);
 }
 

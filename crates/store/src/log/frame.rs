@@ -13,7 +13,8 @@ const GROUP_MAGIC: [u8; 4] = *b"MSGR";
 /// The first bytes of a segment file. It is written again when the file is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SegmentHeader {
-    /// Counts the openings of the store. Groups of an earlier one that stand in the same file are remains.
+    /// Counts the openings of the store. Groups of an earlier one that stand in the same file are
+    /// remains.
     pub(crate) incarnation: u64,
     /// The number of the first group in the file.
     pub(crate) first_group: u64,
@@ -80,10 +81,22 @@ impl GroupHeader {
 impl<'a> Frame<'a> {
     /// Reads what stands at `offset` of a segment of this incarnation.
     pub(crate) fn read(segment: &'a [u8], offset: usize, incarnation: u64) -> Self {
-        Self::group_at(segment, offset, incarnation).unwrap_or(Self::Nothing)
+        Self::group_at(segment, offset, Some(incarnation)).unwrap_or(Self::Nothing)
     }
 
-    fn group_at(segment: &'a [u8], offset: usize, incarnation: u64) -> Option<Self> {
+    /// The groups that stand one behind the other from the beginning of a segment, whoever wrote them.
+    pub(crate) fn all(segment: &'a [u8]) -> impl Iterator<Item = GroupHeader> {
+        let mut offset = SEGMENT_HEADER_BYTES;
+        std::iter::from_fn(move || match Self::group_at(segment, offset, None)? {
+            Self::Group(header, payload) => {
+                offset += GROUP_HEADER_BYTES + payload.len();
+                Some(header)
+            }
+            Self::Nothing => None,
+        })
+    }
+
+    fn group_at(segment: &'a [u8], offset: usize, incarnation: Option<u64>) -> Option<Self> {
         let header = segment.get(offset..offset.checked_add(GROUP_HEADER_BYTES)?)?;
         if header[..4] != GROUP_MAGIC {
             return None;
@@ -94,16 +107,18 @@ impl<'a> Frame<'a> {
             number: u64_at(header, 16)?,
             synced: u64_at(header, 24)?,
         };
+        if incarnation.is_some_and(|it| it != decoded.incarnation) {
+            return None;
+        }
         let start = offset + GROUP_HEADER_BYTES;
         let end = start.checked_add(usize::try_from(decoded.payload_bytes).ok()?)?;
         let payload = segment.get(start..end)?;
-        let is_ours = decoded.incarnation == incarnation;
         let is_whole = checksum(&[&header[..40], payload]) == u64_at(header, 40)?;
-        (is_ours && is_whole).then_some(Self::Group(decoded, payload))
+        is_whole.then_some(Self::Group(decoded, payload))
     }
 
-    /// Looks behind a place where nothing whole stands for a group that was written after `number` had been synced: then
-    /// `number` is not the torn end of the log but damaged.
+    /// Looks behind a place where nothing whole stands for a group that was written after `number`
+    /// had been synced: then `number` is not the torn end of the log but damaged.
     pub(crate) fn proves_damage(
         segment: &[u8],
         from: usize,

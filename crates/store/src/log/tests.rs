@@ -106,7 +106,8 @@ fn remains_of_an_earlier_life_of_a_segment_are_not_read() {
         append(&mut log, &format!("{number:0>40}"));
     }
     drop(log);
-    // Everything is applied; the next opening writes over the first group and stops before the others.
+    // Everything is applied; the next opening writes over the first group and stops before the
+    // others.
     let (mut log, _) = open(&directory, 4).unwrap();
     append(&mut log, &format!("{:0>40}", 5));
     drop(log);

@@ -6,14 +6,17 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fjall::Slice;
-use millstream_core::{ChangeKind, ContainerSettings, EffectiveKey, Lsn, Result, Timestamp};
+use millstream_core::{
+    ChangeKind, ContainerSettings, EffectiveKey, KeyRange, Lsn, Result, Timestamp,
+};
 
 use crate::buffer::Entry;
 use crate::commit::{decode_item, forget_version};
 use crate::engine::{lock, read};
+use crate::guards::Positions;
 use crate::keys::{self, Place};
 use crate::maintenance::{StepOutcome, enqueue_for_range, look, look_at, write_and_wait};
-use crate::records::{FeedRecord, HistoryRecord, ItemRecord};
+use crate::records::{FeedRecord, HistoryRecord, ItemRecord, Stamp};
 use crate::state::{ContainerState, Latest, Numbering, RangeState};
 use crate::store::{GuardLag, Inner};
 use crate::tables::Table;
@@ -27,6 +30,8 @@ struct Due {
     feed_value: Slice,
 }
 
+type DueInRange = (Arc<ContainerState>, Arc<RangeState>, Vec<Due>);
+
 pub(crate) fn purge_step(inner: &Arc<Inner>) -> Result<StepOutcome> {
     let now = inner.now();
     let to = (now.as_millis() + 1).to_be_bytes().to_vec();
@@ -37,8 +42,7 @@ pub(crate) fn purge_step(inner: &Arc<Inner>) -> Result<StepOutcome> {
     let lag = oldest.map_or(0, |it| now.as_millis().saturating_sub(it.0.as_millis()));
     inner.progress.expiry_lag_ms.store(lag, Ordering::Relaxed);
     let mut stale = Vec::new();
-    let mut by_range: BTreeMap<(u32, u32), (Arc<ContainerState>, Arc<RangeState>, Vec<Due>)> =
-        BTreeMap::new();
+    let mut by_range: BTreeMap<(u32, u32), DueInRange> = BTreeMap::new();
     for (expiry_key, _) in looked.entries {
         match find_due(inner, &expiry_key)? {
             None => stale.push(Entry::remove(Table::Expiry, expiry_key)),
@@ -54,7 +58,8 @@ pub(crate) fn purge_step(inner: &Arc<Inner>) -> Result<StepOutcome> {
     }
     for (container, range, due) in by_range.into_values() {
         if !purge(inner, &container, &range, due, now)? {
-            // The range is being split or merged; its successors find the same expiries in the next pass.
+            // The range is being split or merged; its successors find the same expiries in the next
+            // pass.
             return Ok(StepOutcome::Done);
         }
     }
@@ -80,8 +85,8 @@ fn find_due(inner: &Inner, expiry_key: &Slice) -> Result<Option<(Arc<ContainerSt
     Ok(Some((container, Due { expiry_key: expiry_key.clone(), item_key, record, feed_value })))
 }
 
-/// Removes what has expired, as one queued step of commits, and moves the other expiries to when they are worth a look.
-/// False if the range takes no commits any more.
+/// Removes what has expired, as one queued step of commits, and moves the other expiries to when
+/// they are worth a look. False if the range takes no commits any more.
 fn purge(
     inner: &Arc<Inner>,
     container: &Arc<ContainerState>,
@@ -163,7 +168,9 @@ impl Purge<'_> {
         let lsn = Lsn::new(range.newest).next().as_u64();
         range.newest = lsn;
         range.committed_at = range.committed_at.max(self.now);
-        range.live_bytes = range.live_bytes.saturating_sub(due.record.body_bytes.into());
+        if due.record.segment == self.range.segment {
+            range.live_bytes = range.live_bytes.saturating_sub(due.record.body_bytes.into());
+        }
         forget_version(&due.record, &due.item_key, self.settings, &mut self.entries);
         self.entries.push(Entry::remove(Table::Items, due.item_key.clone()));
         if !self.settings.all_versions_retention.is_zero() {
@@ -191,7 +198,8 @@ impl Purge<'_> {
     }
 }
 
-/// How long to wait before a held event is looked at again: a tenth of its life, so that many held events cost little.
+/// How long to wait before a held event is looked at again: a tenth of its life, so that many held
+/// events cost little.
 fn held_for(expired_at: Timestamp, written_at: Timestamp) -> Duration {
     (expired_at.since(written_at) / 10).max(Duration::from_secs(1))
 }
@@ -230,45 +238,59 @@ pub(crate) fn warn_about_lag(inner: &Inner, container: &ContainerState) -> Resul
 pub(crate) fn lags(inner: &Inner, container: &ContainerState) -> Result<Vec<GuardLag>> {
     let guards = read(&container.guards).clone();
     let info = container.info();
-    let now = inner.now();
     let mut lags = Vec::new();
     for (reader, positions) in guards.iter() {
-        let mut oldest: Option<(Timestamp, Timestamp)> = None;
+        let mut oldest: Option<Stamp> = None;
         for range in container.ranges().iter() {
-            let after = Lsn::new(positions.least_in(&range.keys));
             let sources = range.sources();
-            let segments = std::iter::once(range.segment)
-                .chain(sources.iter().filter(|it| !it.is_settled).map(|it| it.segment));
-            for segment in segments {
-                let section = Section {
-                    table: Table::Feed,
-                    from: Place::first_after(segment, after).to_vec(),
-                    to: Place::end_of_segment(segment),
-                };
-                let events =
-                    look(inner, section)?.entries.into_iter().filter_map(|(key, value)| {
-                        let record = FeedRecord::decode(&value)?;
-                        record.sequence?;
-                        let stamp = record.stamp(Place::from_key(&key)?);
-                        let effective = EffectiveKey::from_bytes(record.effective).ok()?;
-                        if positions.have_passed(&effective, stamp.lsn) {
-                            return None;
-                        }
-                        Some((stamp.written_at, stamp.expiry(info.settings.default_ttl)?))
-                    });
-                oldest = oldest.into_iter().chain(events).min();
+            let unsettled = sources.iter().filter(|it| !it.is_settled).map(|it| it.segment);
+            for segment in std::iter::once(range.segment).chain(unsettled) {
+                let found = first_unpassed(inner, segment, positions, &range.keys)?;
+                oldest = oldest.into_iter().chain(found).min_by_key(|it| it.written_at);
             }
         }
-        if let Some((written_at, expires_at)) = oldest {
+        let expiry =
+            oldest.and_then(|it| Some((it.written_at, it.expiry(info.settings.default_ttl)?)));
+        if let Some((written_at, expires_at)) = expiry {
             lags.push(GuardLag {
                 container: info.name.clone(),
                 reader: reader.clone(),
-                oldest_age: now.since(written_at),
+                oldest_age: inner.now().since(written_at),
                 time_to_live: expires_at.since(written_at),
             });
         }
     }
     Ok(lags)
+}
+
+/// The first event of a segment that a reader has not passed.
+fn first_unpassed(
+    inner: &Inner,
+    segment: u32,
+    positions: &Positions,
+    keys: &KeyRange,
+) -> Result<Option<Stamp>> {
+    let after = Lsn::new(positions.least_in(keys));
+    let mut from = Place::first_after(segment, after).to_vec();
+    loop {
+        let to = Place::end_of_segment(segment);
+        let looked = look(inner, Section { table: Table::Feed, from, to })?;
+        for (key, value) in &looked.entries {
+            let (Some(place), Some(record)) = (Place::from_key(key), FeedRecord::decode(value))
+            else {
+                continue;
+            };
+            let effective = EffectiveKey::from_bytes(record.effective)?;
+            let is_theirs = record.sequence.is_some() && keys.contains(&effective);
+            if is_theirs && !positions.have_passed(&effective, place.lsn) {
+                return Ok(Some(record.stamp(place)));
+            }
+        }
+        match looked.next {
+            Some(next) if !inner.is_closing() => from = next,
+            _ => return Ok(None),
+        }
+    }
 }
 
 /// Commits of users wait while a step is put together, so it is short.

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use millstream_core::{Lsn, Result};
 
 use crate::buffer::Entry;
-use crate::catalog;
 use crate::containers::container_entry;
 use crate::engine::{lock, write};
 use crate::keys::Place;
 use crate::maintenance::{StepOutcome, Waiter, look, write_and_wait};
-use crate::records::{Floor, HistoryRecord};
+use crate::records::{Floor, HistoryRecord, RangeRecord};
 use crate::state::{ContainerState, RangeState, Source};
 use crate::store::Inner;
 use crate::tables::Table;
@@ -41,10 +40,13 @@ pub(crate) fn trim_step(
         let old: Vec<_> = looked.entries.into_iter().take_while(|it| is_old(&it.1)).collect();
         let Some(floor) = old.last().and_then(|it| floor_at(&it.0, &it.1)) else { continue };
         let removed = old.iter().map(|it| Entry::remove(Table::History, it.0.clone())).collect();
-        if segment == range.segment {
-            trim_own(inner, range, floor, removed)?;
+        let is_live = if segment == range.segment {
+            trim_own(inner, range, floor, removed)?
         } else {
-            trim_source(inner, container, range, segment, floor, removed)?;
+            trim_source(inner, container, range, segment, floor, removed)?
+        };
+        if !is_live {
+            return Ok(StepOutcome::Done);
         }
         if more && count == old.len() {
             outcome = StepOutcome::More;
@@ -58,20 +60,25 @@ fn floor_at(key: &[u8], value: &[u8]) -> Option<Floor> {
     Some(Floor { lsn: Place::from_key(key)?.lsn, time_ms })
 }
 
-/// The floor is raised in the same write that removes what lies below it.
+/// The floor is raised in the same write that removes what lies below it. False if the range has
+/// successors, whose floor it would have to be.
 fn trim_own(
     inner: &Inner,
     range: &Arc<RangeState>,
     floor: Floor,
-    mut entries: Vec<Entry>,
-) -> Result<()> {
+    entries: Vec<Entry>,
+) -> Result<bool> {
     let mut numbering = lock(&range.numbering);
-    numbering.record.history_floor = numbering.record.history_floor.max(floor);
-    entries.push(catalog::range_entry(range.segment, &numbering.record));
+    if numbering.is_closed {
+        return Ok(false);
+    }
+    let history_floor = numbering.record.history_floor.max(floor);
+    let record = RangeRecord { history_floor, ..numbering.record };
     let (waiter, completion) = Waiter::new(|| {});
-    inner.engine.enqueue(entries, None, completion)?;
+    inner.engine.enqueue(entries, [(range.segment, record)], completion)?;
+    numbering.record = record;
     drop(numbering);
-    waiter.wait()
+    waiter.wait().map(|()| true)
 }
 
 fn trim_source(
@@ -81,10 +88,10 @@ fn trim_source(
     segment: u32,
     floor: Floor,
     mut entries: Vec<Entry>,
-) -> Result<()> {
+) -> Result<bool> {
     let _guard = inner.changes.lock_blocking();
-    if !container.ranges().iter().any(|it| Arc::ptr_eq(it, range)) {
-        return Ok(());
+    if !container.has_live(range) {
+        return Ok(false);
     }
     // A segment may be a source of several ranges; what is removed is removed for all of them.
     for sibling in container.ranges().iter() {
@@ -98,7 +105,7 @@ fn trim_source(
         &container.ranges(),
         &container.past_ttls(),
     ));
-    write_and_wait(inner, entries)
+    write_and_wait(inner, entries).map(|()| true)
 }
 
 fn raise(source: Source, segment: u32, floor: Floor) -> Source {

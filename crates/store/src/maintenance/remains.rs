@@ -1,4 +1,5 @@
-//! Remains of deleted containers, and items whose expiry changed with the settings of their container.
+//! Remains of deleted containers, and items whose expiry changed with the settings of their
+//! container.
 
 use std::sync::Arc;
 
@@ -7,10 +8,10 @@ use millstream_core::{Result, TimeToLive};
 use crate::buffer::Entry;
 use crate::commit::decode_item;
 use crate::containers::container_entry;
-use crate::engine::{read, write};
+use crate::engine::{lock, read, write};
 use crate::keys::{self, Place};
 use crate::maintenance::{StepOutcome, look, write_and_wait};
-use crate::state::PastTtl;
+use crate::state::{ContainerState, PastTtl};
 use crate::store::Inner;
 use crate::tables::Table;
 use crate::view::Section;
@@ -50,14 +51,16 @@ pub(crate) fn remove_dropped(inner: &Arc<Inner>) -> Result<StepOutcome> {
 
 /// Gives every item of a container whose default TTL changed an expiry to be looked at.
 ///
-/// An expiry that was there before and no longer holds is found to be stale when its time comes. What had expired before the
-/// change is purged in the same pass; once nothing of that kind is found, the earlier TTLs are forgotten.
+/// An expiry that was there before and no longer holds is found to be stale when its time comes.
+/// What had expired before the change is purged in the same pass; once nothing of that kind is
+/// found, the earlier TTLs are forgotten.
 pub(crate) fn apply_changed_expiry(inner: &Arc<Inner>) -> Result<StepOutcome> {
     let changed: Vec<u32> = read(&inner.catalog).expiry_changed.keys().copied().collect();
     for id in changed {
         let Some(container) = read(&inner.catalog).container(id).cloned() else { continue };
         let (ttl, past_ttls) = (container.info().settings.default_ttl, container.past_ttls());
-        let Some(ended) = schedule_expiries(inner, id, ttl, &past_ttls)? else {
+        wait_for_commits(inner, &container)?;
+        let Some(ended) = schedule_expiries(inner, &container, ttl, &past_ttls)? else {
             return Ok(StepOutcome::Done);
         };
         if 0 < ended {
@@ -65,7 +68,8 @@ pub(crate) fn apply_changed_expiry(inner: &Arc<Inner>) -> Result<StepOutcome> {
         }
         let _guard = inner.changes.lock_blocking();
         let (info, ranges) = (container.info(), container.ranges());
-        if info.settings.default_ttl != ttl || container.past_ttls() != past_ttls {
+        let is_same = info.settings.default_ttl == ttl && container.past_ttls() == past_ttls;
+        if !is_same || container.check_exists().is_err() {
             continue;
         }
         let entries = vec![
@@ -79,13 +83,23 @@ pub(crate) fn apply_changed_expiry(inner: &Arc<Inner>) -> Result<StepOutcome> {
     Ok(StepOutcome::Done)
 }
 
+/// Returns when every commit that knew the settings before is visible.
+fn wait_for_commits(inner: &Inner, container: &ContainerState) -> Result<()> {
+    for range in container.ranges().iter() {
+        drop(lock(&range.numbering));
+    }
+    write_and_wait(inner, Vec::new())
+}
+
 /// Returns how many items had expired by an earlier TTL; none if the store is being closed.
 fn schedule_expiries(
     inner: &Inner,
-    container: u32,
+    container: &ContainerState,
     ttl: Option<TimeToLive>,
     past_ttls: &[PastTtl],
 ) -> Result<Option<usize>> {
+    let is_guarded = !read(&container.guards).names().is_empty();
+    let container = container.id;
     let mut ended = 0;
     let mut from = container.to_be_bytes().to_vec();
     loop {
@@ -95,7 +109,8 @@ fn schedule_expiries(
         for (key, value) in &looked.entries {
             let stamp = decode_item(value)?.stamp;
             let has_ended = past_ttls.iter().any(|it| it.has_ended(&stamp));
-            ended += usize::from(has_ended);
+            // An event that a reader may hold lives on by the new TTL, as long as it is held anyway.
+            ended += usize::from(has_ended && !(is_guarded && stamp.sequence.is_some()));
             let at = if has_ended { Some(inner.now()) } else { stamp.expiry(ttl) };
             if let Some(at) = at {
                 let key = keys::expiry(at.max(inner.now()), key);

@@ -1,4 +1,5 @@
-//! After a split or merge: moves what predecessors stored to the segments of their successors, and splits what has grown.
+//! After a split or merge: moves what predecessors stored to the segments of their successors, and
+//! splits what has grown.
 
 use std::sync::Arc;
 
@@ -25,10 +26,13 @@ pub(crate) fn settle_step(
 ) -> Result<StepOutcome> {
     for range in container.ranges().iter() {
         for source in range.sources().iter() {
-            if source.is_settled && has_history(inner, source)? {
-                continue;
+            if !source.is_settled {
+                return settle_source(inner, container, range, source);
             }
-            return settle_source(inner, container, range, source);
+            if !is_needed(inner, container, source)? {
+                finish_source(inner, container, range, source)?;
+                return Ok(StepOutcome::More);
+            }
         }
     }
     Ok(StepOutcome::Done)
@@ -46,8 +50,9 @@ pub(crate) fn split_large(inner: &Arc<Inner>, container: &Arc<ContainerState>) -
         let Some(at) = middle_of_stored(inner, container, range)? else { continue };
         let (left, right) = range.keys.split_at(&at)?;
         let guard = inner.changes.lock_arc_blocking();
-        if container.ranges().iter().any(|it| Arc::ptr_eq(it, range)) {
-            tracing::info!(container = %container.info().name, range = %range.id, "splitting a range that has grown large");
+        if container.has_live(range) {
+            let (name, id) = (container.info().name.clone(), range.id);
+            tracing::info!(container = %name, range = %id, "splitting a range that has grown");
             let parent = [Arc::clone(range)];
             let divided = inner.divide(guard, container, &parent, vec![left, right]);
             futures_lite::future::block_on(divided)?;
@@ -57,34 +62,51 @@ pub(crate) fn split_large(inner: &Arc<Inner>, container: &Arc<ContainerState>) -
     Ok(())
 }
 
+/// Where a sweep through a source has come to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sweep {
+    /// None at the beginning.
+    position: Option<Vec<u8>>,
+    has_found: bool,
+}
+
+/// Looks at some entries of a source and moves those of the range. A source is settled when a whole sweep has found none.
 fn settle_source(
     inner: &Arc<Inner>,
     container: &Arc<ContainerState>,
     range: &Arc<RangeState>,
     source: &Source,
 ) -> Result<StepOutcome> {
-    let mut from = Place::first_after(source.segment, Lsn::ZERO).to_vec();
-    loop {
-        let to = Place::end_of_segment(source.segment);
-        let looked = look(inner, Section { table: Table::Feed, from, to })?;
-        let mut ours = Vec::new();
-        for (key, value) in looked.entries {
-            let effective = FeedRecord::peek(&value).map(|it| it.1).unwrap_or_default();
-            if source.keys.contains(&EffectiveKey::from_bytes(effective)?) {
-                ours.push((key, value));
-            }
+    let place = (range.segment, source.segment);
+    let sweep = lock(&inner.progress.sweeps).get(&place).cloned().unwrap_or_default();
+    let start = || Place::first_after(source.segment, Lsn::ZERO).to_vec();
+    let from = sweep.position.unwrap_or_else(start);
+    let to = Place::end_of_segment(source.segment);
+    let looked = look(inner, Section { table: Table::Feed, from, to })?;
+    let mut ours = Vec::new();
+    for (key, value) in looked.entries {
+        let effective = FeedRecord::peek(&value).map(|it| it.1).unwrap_or_default();
+        if source.keys.contains(&EffectiveKey::from_bytes(effective)?) {
+            ours.push((key, value));
         }
-        if !ours.is_empty() {
-            return move_entries(inner, container, range, ours);
+    }
+    let has_found = sweep.has_found || !ours.is_empty();
+    if !ours.is_empty() && move_entries(inner, container, range, ours)? == StepOutcome::Done {
+        return Ok(StepOutcome::Done);
+    }
+    match looked.next {
+        Some(next) => {
+            let sweep = Sweep { position: Some(next), has_found };
+            lock(&inner.progress.sweeps).insert(place, sweep);
         }
-        match looked.next {
-            Some(next) => from = next,
-            None => {
+        None => {
+            lock(&inner.progress.sweeps).remove(&place);
+            if !has_found {
                 finish_source(inner, container, range, source)?;
-                return Ok(StepOutcome::More);
             }
         }
     }
+    Ok(StepOutcome::More)
 }
 
 fn move_entries(
@@ -100,7 +122,8 @@ fn move_entries(
     let mut scratch = Vec::new();
     let mut moved_items = Vec::with_capacity(moving.len());
     let mut entries = Vec::with_capacity(moving.len() * 3);
-    // The move takes a number of its own, although no reader sees it: until then commits must know where the items go.
+    // The move takes a number of its own, although no reader sees it: until then commits must know
+    // where the items go.
     let lsn = Lsn::new(numbering.record.newest).next().as_u64();
     let mut record = RangeRecord { newest: lsn, ..numbering.record };
     for (key, value) in moving {
@@ -117,7 +140,8 @@ fn move_entries(
                 stored.map(|it| decode_item(&it)).transpose()?
             }
         };
-        // A commit on its way, or one that came in between, has replaced it and removes it from where it was.
+        // A commit on its way, or one that came in between, has replaced it and removes it from
+        // where it was.
         if known.is_none_or(|it| it.place() != place) {
             continue;
         }
@@ -142,7 +166,8 @@ fn move_entries(
     Ok(StepOutcome::More)
 }
 
-/// Nothing of the range is left in the feed of the source. It is forgotten once its history is gone too.
+/// Nothing of the range is left in the feed of the source. It is forgotten once its history is not
+/// needed either.
 fn finish_source(
     inner: &Arc<Inner>,
     container: &Arc<ContainerState>,
@@ -150,42 +175,38 @@ fn finish_source(
     source: &Source,
 ) -> Result<()> {
     let _guard = inner.changes.lock_blocking();
-    if !container.ranges().iter().any(|it| Arc::ptr_eq(it, range)) {
+    if !container.has_live(range) {
         return Ok(());
     }
-    let keeps = has_history(inner, source)?;
+    let is_needed = is_needed(inner, container, source)?;
     let mut sources = read(&range.sources).to_vec();
     sources.retain_mut(|it| {
         let is_it = it.segment == source.segment && it.keys == source.keys;
         it.is_settled |= is_it;
-        !is_it || keeps
+        !is_it || is_needed
     });
-    if !keeps {
-        // What the source no longer has in its history the range does not have either.
-        let mut numbering = lock(&range.numbering);
-        let floor = numbering.record.history_floor.max(source.history_floor);
-        numbering.record.history_floor = floor;
-    }
     *write(&range.sources) = Arc::new(sources);
-    let record = lock(&range.numbering).record;
-    let entries = vec![
-        container_entry(container, &container.info(), &container.ranges(), &container.past_ttls()),
-        crate::catalog::range_entry(range.segment, &record),
-    ];
-    write_and_wait(inner, entries)
+    let (info, ranges) = (container.info(), container.ranges());
+    let entry = container_entry(container, &info, &ranges, &container.past_ttls());
+    write_and_wait(inner, vec![entry])
 }
 
-fn has_history(inner: &Inner, source: &Source) -> Result<bool> {
+/// Whether readers of versions need a settled source: for what its history holds, or to know what it no longer holds.
+fn is_needed(inner: &Inner, container: &ContainerState, source: &Source) -> Result<bool> {
+    if container.info().settings.all_versions_retention.is_zero() {
+        return Ok(false);
+    }
     let section = Section {
         table: Table::History,
         from: Place::first_after(source.segment, Lsn::ZERO).to_vec(),
         to: Place::end_of_segment(source.segment),
     };
     let looked = look(inner, section)?;
-    Ok(!looked.entries.is_empty() || looked.next.is_some())
+    Ok(0 < source.history_floor.lsn || !looked.entries.is_empty() || looked.next.is_some())
 }
 
-/// A key that divides what a range holds, by looking at where its numeric middle falls among the stored items.
+/// A key that divides what a range holds, by looking at where its numeric middle falls among the
+/// stored items.
 fn middle_of_stored(
     inner: &Inner,
     container: &ContainerState,

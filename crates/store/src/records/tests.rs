@@ -36,7 +36,12 @@ proptest! {
     }
 
     #[test]
-    fn a_feed_record_comes_back(stamp in stamps(), key in ".{0,20}", id in "[a-z]{1,9}", body: Vec<u8>) {
+    fn a_feed_record_comes_back(
+        stamp in stamps(),
+        key in ".{0,20}",
+        id in "[a-z]{1,9}",
+        body: Vec<u8>,
+    ) {
         let key = PartitionKey::from(key.as_str());
         let (effective, id) = (effective(&key), ItemId::new(&id).unwrap());
         let mut bytes = Vec::new();

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use millstream_store::{Disk, DiskFile, SystemDisk};
 
-/// The files of the machine until the countdown is over; then one operation fails half done, and every later one too.
+/// The files of the machine until the countdown is over; then one operation fails half done, and
+/// every later one too.
 #[derive(Debug)]
 pub(crate) struct FaultyDisk {
     countdown: Arc<AtomicI64>,
@@ -65,10 +66,6 @@ impl Disk for FaultyDisk {
 impl DiskFile for FaultyFile {
     fn read_all(&self) -> io::Result<Vec<u8>> {
         self.file.read_all()
-    }
-
-    fn length(&self) -> io::Result<u64> {
-        self.file.length()
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {

@@ -2,4 +2,5 @@
 
 mod conformance;
 mod faulty;
+mod interleavings;
 mod model;

@@ -216,7 +216,8 @@ impl World {
         result.unwrap_or_else(|error| panic!("seed {}: {}", self.seed, error.report()));
     }
 
-    /// Reads still work, writes are refused without effect; after reopening the change in doubt is there whole or not at all.
+    /// Reads still work, writes are refused without effect; after reopening the change in doubt is
+    /// there whole or not at all.
     fn recover(&mut self, repeat: impl FnOnce(&mut Self)) {
         self.failures += 1;
         let container = self.open_container(self.store());
@@ -284,7 +285,8 @@ impl World {
                 self.read_feed(&container, keys, FeedMode::AllVersions, &mut observed.versions);
             }
         }
-        // When what has expired is removed differs, and with it where an expiry stands among other changes.
+        // When what has expired is removed differs, and with it where an expiry stands among other
+        // changes.
         for changes in observed.versions.values_mut() {
             changes.retain(|it| it.kind != ChangeKind::Expired);
         }
@@ -323,7 +325,8 @@ impl World {
     }
 }
 
-/// What can be seen of a container without numbers that backends choose themselves. Order is kept per partition key.
+/// What can be seen of a container without numbers that backends choose themselves. Order is kept
+/// per partition key.
 #[derive(Debug, Default, PartialEq)]
 struct Observed {
     ranges: Vec<KeyRange>,
