@@ -58,8 +58,8 @@ impl Recorder {
             Ok(output) => Err(Error::new("compile the recorder")
                 .because(String::from_utf8_lossy(&output.stderr).into_owned())),
             Err(error) if error.kind() == ErrorKind::NotFound => Err(Error::new(format!(
-                "compile the recorder: there is no C compiler \"{compiler}\"; install one or name it \
-                 in CC"
+                "compile the recorder: there is no C compiler \"{compiler}\"; install one or \
+                 name it in CC"
             ))),
             Err(error) => Err(Error::new("start the C compiler").because(error)),
         }

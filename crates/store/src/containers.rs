@@ -327,7 +327,8 @@ impl Inner {
             let _ = reply.send(outcome);
         });
         if let Err(not_queued) = self.engine.enqueue(entries, records, completion) {
-            // The next change may begin only when the traces of this one are gone; the guard is in the completion.
+            // The next change may begin only when the traces of this one are gone; the guard is in
+            // the completion.
             refused();
             drop(not_queued.completion);
             return Err(not_queued.error);

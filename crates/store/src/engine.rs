@@ -1,12 +1,14 @@
 //! Durable table entries: the queue of commits, the thread that logs them in groups, and the thread
 //! that moves them to the tables.
 
+mod entries;
+mod flush;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, RwLock};
-use std::thread;
 use std::time::Duration;
 
 use event_listener::Event;
@@ -14,6 +16,7 @@ use fjall::Slice;
 use millstream_core::{Error, ErrorKind, Result};
 
 use crate::buffer::{Buffer, Entry, Layer};
+use crate::engine::entries::encode_entry;
 use crate::flaw::Flaw;
 use crate::keys;
 use crate::log::{GROUP_HEADER_BYTES, Log, Recovered};
@@ -21,6 +24,8 @@ use crate::options::{Durability, StoreOptions};
 use crate::records::RangeRecord;
 use crate::tables::{Table, Tables};
 use crate::view::{Section, View};
+
+pub(crate) use crate::engine::entries::decode_entries;
 
 /// Called once in commit order: with nothing when the entries are durable and visible, with a
 /// reason when they are lost.
@@ -351,58 +356,6 @@ impl Engine {
         }
     }
 
-    /// The thread that moves frozen layers to the tables.
-    pub(crate) fn run_flush(&self) {
-        loop {
-            let mut state = lock(&self.flush);
-            while !state.is_wanted && !state.is_closed {
-                state = self.flush_changed.wait(state).expect("no holder of the lock panics");
-            }
-            if !state.is_wanted || self.failure.get().is_some() {
-                return;
-            }
-            state.is_wanted = false;
-            drop(state);
-            if let Err(error) = self.flush_frozen() {
-                self.fail(&error.report(), Vec::new());
-                self.flush_changed.notify_all();
-                return;
-            }
-        }
-    }
-
-    /// Moves everything that is in memory to the tables, for tests and before a backup.
-    pub(crate) fn flush_now(&self) -> Result<()> {
-        loop {
-            self.check_running()?;
-            let mut buffer = write(&self.buffer);
-            let is_empty = buffer.active.bytes() == 0;
-            if buffer.frozen.is_none() && is_empty {
-                return Ok(());
-            }
-            if buffer.frozen.is_none() {
-                buffer.freeze();
-            }
-            drop(buffer);
-            self.request_flush();
-            self.wait_for_thaw();
-        }
-    }
-
-    /// After many crashes in a row the log has many segments with little in each; then what was
-    /// replayed moves to the tables.
-    pub(crate) fn shorten_log(&self) {
-        if lock(&self.log).live_segments() <= LIVE_SEGMENTS_MAX {
-            return;
-        }
-        let mut buffer = write(&self.buffer);
-        if buffer.frozen.is_none() {
-            buffer.freeze();
-        }
-        drop(buffer);
-        self.request_flush();
-    }
-
     /// Exchanges the empty `group` for everything that waits; false at the end. An empty one means
     /// that it is time to sync.
     fn next_group(&self, group: &mut Queue, unsynced: bool, wanted: usize) -> bool {
@@ -506,90 +459,6 @@ impl Engine {
         }
     }
 
-    /// Slows commits down as the buffer fills faster than it moves to the tables, and holds them
-    /// when it is full: a little delay for each rather than a long one for some.
-    fn make_room(&self) {
-        let limit = self.options.write_buffer_bytes;
-        let (is_moving, bytes) = {
-            let buffer = read(&self.buffer);
-            (buffer.frozen.is_some(), buffer.active.bytes())
-        };
-        if !is_moving || bytes <= limit / 2 {
-            return;
-        }
-        if bytes < limit {
-            let over = u32::try_from((bytes - limit / 2) / 1024).unwrap_or(u32::MAX);
-            let span = u32::try_from(limit / 2048).unwrap_or(u32::MAX);
-            thread::sleep(SLOWDOWN_MAX * over / span.max(1));
-            return;
-        }
-        self.wait_for_thaw();
-    }
-
-    fn wait_for_thaw(&self) {
-        let mut state = lock(&self.flush);
-        while read(&self.buffer).frozen.is_some() && self.failure.get().is_none() {
-            let waited = self.flush_changed.wait_timeout(state, THAW_POLL);
-            state = waited.expect("no holder of the lock panics").0;
-        }
-    }
-
-    fn request_flush(&self) {
-        lock(&self.flush).is_wanted = true;
-        self.flush_changed.notify_all();
-    }
-
-    fn flush_frozen(&self) -> Result<()> {
-        let Some(frozen) = read(&self.buffer).frozen.clone() else {
-            return Ok(());
-        };
-        self.wait_for_compaction()?;
-        let failed = |error: io::Error| {
-            Error::new(ErrorKind::Unavailable, "move commits to the tables").because(error)
-        };
-        self.options.disk.before_flush().map_err(failed)?;
-        // The tables must not hold what the log could still lose, for they take over one by one.
-        if self.options.durability != Durability::Always {
-            lock(&self.log).sync().map_err(failed)?;
-        }
-        self.tables.take_over(&frozen)?;
-        let applied = frozen.through_group();
-        // Others may still look at the layer; whoever is last frees its many entries, which must
-        // not happen under the lock.
-        let superfluous = write(&self.buffer).thaw();
-        drop((frozen, superfluous));
-        self.counts.flushes.fetch_add(1, Ordering::Relaxed);
-        let _state = lock(&self.flush);
-        self.flush_changed.notify_all();
-        drop(_state);
-        self.prepare_segments(applied).map_err(failed)
-    }
-
-    /// Frees the segments of the log that the tables have made superfluous, and sees to it that a
-    /// spare one is there.
-    pub(crate) fn prepare_segments(&self, applied: u64) -> io::Result<()> {
-        let mut log = lock(&self.log);
-        log.release_through(applied);
-        if !log.needs_spare() {
-            return Ok(());
-        }
-        let plan = log.plan_spare();
-        drop(log);
-        let spare = plan.make()?;
-        lock(&self.log).add_spare(spare);
-        Ok(())
-    }
-
-    fn wait_for_compaction(&self) -> Result<()> {
-        self.tables.nudge_compaction()?;
-        while BACKLOG_MAX < self.tables.backlog() && !lock(&self.flush).is_closed {
-            thread::sleep(COMPACTION_POLL);
-            self.tables.check_alive()?;
-            self.tables.nudge_compaction()?;
-        }
-        Ok(())
-    }
-
     /// Stops taking writes for good: what the disk holds is no longer known. Reopening the store
     /// finds out.
     fn fail(&self, reason: &str, completions: Vec<Completion>) {
@@ -627,42 +496,6 @@ fn closed() -> Error {
     Error::new(ErrorKind::Unavailable, "write to the store").because("it has been closed")
 }
 
-fn encode_entry(entry: &Entry, out: &mut Vec<u8>) {
-    let key_bytes = u16::try_from(entry.key.len()).expect("keys are shorter than 64 KiB");
-    let value_bytes = match &entry.value {
-        None => REMOVED,
-        Some(value) => u32::try_from(value.len()).expect("values are shorter than 4 GiB"),
-    };
-    out.push(entry.table.number());
-    out.extend_from_slice(&key_bytes.to_le_bytes());
-    out.extend_from_slice(&value_bytes.to_le_bytes());
-    out.extend_from_slice(&entry.key);
-    if let Some(value) = &entry.value {
-        out.extend_from_slice(value);
-    }
-}
-
-/// Reads the entries of a group; none if they are not what was written.
-pub(crate) fn decode_entries(mut bytes: &[u8]) -> Option<Vec<Entry>> {
-    let mut entries = Vec::new();
-    while !bytes.is_empty() {
-        let (head, rest) = bytes.split_at_checked(7)?;
-        let table = Table::from_number(head[0])?;
-        let key_bytes = usize::from(u16::from_le_bytes([head[1], head[2]]));
-        let value_bytes = u32::from_le_bytes([head[3], head[4], head[5], head[6]]);
-        let (key, rest) = rest.split_at_checked(key_bytes)?;
-        if value_bytes == REMOVED {
-            entries.push(Entry::remove(table, key));
-            bytes = rest;
-            continue;
-        }
-        let (value, rest) = rest.split_at_checked(usize::try_from(value_bytes).ok()?)?;
-        entries.push(Entry::put(table, key, value));
-        bytes = rest;
-    }
-    Some(entries)
-}
-
 /// The planted bug of [`Flaw::FeedEntryLater`]: feed entries reach the log in a second write.
 fn append_in_two(log: &mut Log, group: &Queue) -> io::Result<u64> {
     let part = |of_feed: bool| {
@@ -692,19 +525,12 @@ pub(crate) fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
 pub(crate) const TABLES_DIRECTORY: &str = "tables";
 pub(crate) const LOG_DIRECTORY: &str = "log";
 
-/// Length of a value that says the key is gone.
-const REMOVED: u32 = u32::MAX;
 /// Memory of a group that is kept for the next one.
 const KEPT_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of commits that may wait for the log before more are refused.
 const GROUP_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Segments with groups that have not moved to the tables, before that is done whatever they hold.
 const LIVE_SEGMENTS_MAX: usize = 6;
-/// Tables of the newest level that may wait for compaction before commits are slowed down.
-const BACKLOG_MAX: usize = 24;
 /// How long a group may gather; less than a sync takes on most disks.
 const GATHER_MAX: Duration = Duration::from_micros(200);
-const SLOWDOWN_MAX: Duration = Duration::from_millis(8);
-const THAW_POLL: Duration = Duration::from_millis(50);
-const COMPACTION_POLL: Duration = Duration::from_millis(5);
 const RETRY_AFTER: Duration = Duration::from_millis(20);

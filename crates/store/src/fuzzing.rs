@@ -4,8 +4,9 @@
 //! is written again. The bodies are plain functions, so that the tests run them on any toolchain;
 //! `fuzz/` only hands them to the fuzzer.
 //!
-//! Read `contract` first (what clients send), then `stored` (what the tables hold), `log`, `catalog`
-//! and `opening` (from single bytes to a whole store). `seeds` makes valid input to start from.
+//! Read `contract` first (what clients send), then `stored` (what the tables hold), `log`,
+//! `catalog` and `opening` (from single bytes to a whole store). `seeds` makes valid input to start
+//! from.
 
 mod catalog;
 mod contract;

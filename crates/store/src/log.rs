@@ -98,8 +98,9 @@ impl Log {
         let incarnation = found.last().map_or(0, |(header, ..)| header.incarnation) + 1;
 
         let read = Reading::through(&found, applied)?;
-        // The header of a segment and its first group are written together, so without a header that
-        // group was not acknowledged. Later ones say that it was: then the header is damaged.
+        // The header of a segment and its first group are written together, so without a header
+        // that group was not acknowledged. Later ones say that it was: then the header is
+        // damaged.
         if read.last < without_header {
             return Err(damaged(directory, read.last + 1));
         }

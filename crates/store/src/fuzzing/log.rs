@@ -1,5 +1,5 @@
-//! Whole log directories. Everything about bytes here is written from the description of the format,
-//! not from the code that reads it.
+//! Whole log directories. Everything about bytes here is written from the description of the
+//! format, not from the code that reads it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -17,8 +17,8 @@ use crate::store::Store;
 
 /// Input: lines, which follow what the store of the seeds has written.
 ///
-/// Whatever they say, the store opens or says that it is corrupt; and once it has opened, every call
-/// returns.
+/// Whatever they say, the store opens or says that it is corrupt; and once it has opened, every
+/// call returns.
 pub(super) fn store(data: &[u8]) {
     let directory = Scratch::new();
     let disk = MemoryDisk::default();

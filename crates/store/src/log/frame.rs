@@ -84,7 +84,8 @@ impl<'a> Frame<'a> {
         Self::group_at(segment, offset, Some(incarnation)).unwrap_or(Self::Nothing)
     }
 
-    /// The groups that stand one behind the other from the beginning of a segment, whoever wrote them.
+    /// The groups that stand one behind the other from the beginning of a segment, whoever wrote
+    /// them.
     pub(crate) fn all(segment: &'a [u8]) -> impl Iterator<Item = GroupHeader> {
         let mut offset = SEGMENT_HEADER_BYTES;
         std::iter::from_fn(move || match Self::group_at(segment, offset, None)? {

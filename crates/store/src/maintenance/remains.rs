@@ -109,7 +109,8 @@ fn schedule_expiries(
         for (key, value) in &looked.entries {
             let stamp = decode_item(value)?.stamp;
             let has_ended = past_ttls.iter().any(|it| it.has_ended(&stamp));
-            // An event that a reader may hold lives on by the new TTL, as long as it is held anyway.
+            // An event that a reader may hold lives on by the new TTL, as long as it is held
+            // anyway.
             ended += usize::from(has_ended && !(is_guarded && stamp.sequence.is_some()));
             let at = if has_ended { Some(inner.now()) } else { stamp.expiry(ttl) };
             if let Some(at) = at {

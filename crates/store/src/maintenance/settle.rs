@@ -70,7 +70,8 @@ pub(crate) struct Sweep {
     has_found: bool,
 }
 
-/// Looks at some entries of a source and moves those of the range. A source is settled when a whole sweep has found none.
+/// Looks at some entries of a source and moves those of the range. A source is settled when a whole
+/// sweep has found none.
 fn settle_source(
     inner: &Arc<Inner>,
     container: &Arc<ContainerState>,
@@ -191,7 +192,8 @@ fn finish_source(
     write_and_wait(inner, vec![entry])
 }
 
-/// Whether readers of versions need a settled source: for what its history holds, or to know what it no longer holds.
+/// Whether readers of versions need a settled source: for what its history holds, or to know what
+/// it no longer holds.
 fn is_needed(inner: &Inner, container: &ContainerState, source: &Source) -> Result<bool> {
     if container.info().settings.all_versions_retention.is_zero() {
         return Ok(false);

@@ -1,4 +1,5 @@
-//! Interleavings that went wrong once. A gate holds back the syncs of the log, so that commits pile up behind it.
+//! Interleavings that went wrong once. A gate holds back the syncs of the log, so that commits pile
+//! up behind it.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 #![allow(clippy::redundant_clone, reason = "handles are cloned for threads throughout")]
@@ -17,7 +18,8 @@ use millstream_core::{
 };
 use millstream_store::{Disk, DiskFile, Durability, Store, StoreOptions, SystemDisk};
 
-/// Lets the threads that were started get to where they wait. If they do not, a test checks less, and never fails wrongly.
+/// Lets the threads that were started get to where they wait. If they do not, a test checks less,
+/// and never fails wrongly.
 fn a_moment() {
     thread::sleep(Duration::from_millis(100));
 }

@@ -69,7 +69,8 @@ impl World {
         };
         world.open(Arc::new(SystemDisk));
         let settings = world.settings();
-        for store in [&world.memory as &dyn Containers, world.store()] {
+        let both: [&dyn Containers; 2] = [&world.memory, world.store()];
+        for store in both {
             block_on(store.create_database("model")).expect("it is new");
             block_on(store.create(&world.name, settings.clone())).expect("it is new");
         }
@@ -110,10 +111,10 @@ impl World {
 
     fn run(&mut self, steps: u32) {
         for step in 0..steps {
-            if step == steps / 3 {
-                if let Some(operations) = self.failing_after {
-                    self.open(Arc::new(FaultyDisk::new(operations)));
-                }
+            if step == steps / 3
+                && let Some(operations) = self.failing_after
+            {
+                self.open(Arc::new(FaultyDisk::new(operations)));
             }
             self.step();
             self.compare(&format!("seed {}, step {step}", self.seed));
