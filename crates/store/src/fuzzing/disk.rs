@@ -32,7 +32,7 @@ impl Disk for MemoryDisk {
     fn create(&self, path: &Path, length: u64) -> io::Result<Arc<dyn DiskFile>> {
         let length = usize::try_from(length).map_err(io::Error::other)?;
         let file = Arc::new(MemoryFile(Mutex::new(vec![0; length])));
-        if lock(&self.0).insert(path.to_owned(), Arc::clone(&file) as Arc<MemoryFile>).is_some() {
+        if lock(&self.0).insert(path.to_owned(), Arc::clone(&file)).is_some() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         Ok(file)
@@ -40,7 +40,10 @@ impl Disk for MemoryDisk {
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         match lock(&self.0).get(path) {
-            Some(file) => Ok(Arc::clone(file) as Arc<dyn DiskFile>),
+            Some(file) => {
+                let file: Arc<dyn DiskFile> = Arc::<MemoryFile>::clone(file);
+                Ok(file)
+            }
             None => Err(io::ErrorKind::NotFound.into()),
         }
     }

@@ -1,0 +1,46 @@
+//! Hands the targets of `millstream_store::fuzzing` to the fuzzer.
+//!
+//! Run them with `cargo xtask fuzz` from the root of the repository. What they do is in
+//! `crates/store/src/fuzzing`; the ordinary tests run the same functions on less input. A finding
+//! becomes a named test there.
+
+use millstream_store::fuzzing::target;
+
+/// Makes a fuzz target of the one with this name.
+#[macro_export]
+macro_rules! target {
+    ($name:literal) => {
+        libfuzzer_sys::fuzz_target!(|data: &[u8]| $crate::run($name, data));
+        libfuzzer_sys::fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+            $crate::mutate($name, data, size, max_size, seed)
+        });
+    };
+}
+
+/// Runs a target.
+pub fn run(name: &str, data: &[u8]) {
+    (target(name).run)(data);
+}
+
+/// Changes input. Now and then it starts anew from a valid one, so that no corpus has to be kept.
+///
+/// Returns the new size.
+pub fn mutate(name: &str, data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize {
+    let mut size = size;
+    if seed % ROUNDS_PER_SEED == 0 {
+        let seeds = seeds(name);
+        let index = usize::try_from(seed / ROUNDS_PER_SEED).expect("32 bits fit") % seeds.len();
+        let chosen = &seeds[index][..seeds[index].len().min(max_size)];
+        data[..chosen.len()].copy_from_slice(chosen);
+        size = chosen.len();
+    }
+    libfuzzer_sys::fuzzer_mutate(data, size, max_size)
+}
+
+/// The seeds, made once: some take a store to make.
+fn seeds(name: &str) -> &'static [Vec<u8>] {
+    static SEEDS: std::sync::OnceLock<Vec<Vec<u8>>> = std::sync::OnceLock::new();
+    SEEDS.get_or_init(|| (target(name).seeds)())
+}
+
+const ROUNDS_PER_SEED: u32 = 32;
