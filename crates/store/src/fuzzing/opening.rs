@@ -10,8 +10,9 @@ use millstream_core::{
     ScanScope, StartFrom, Timestamp,
 };
 
+use crate::format::Format;
 use crate::fuzzing::disk::{MemoryDisk, Scratch};
-use crate::fuzzing::{lines, log, seeds, stored};
+use crate::fuzzing::{catalog, lines, log, seeds, stored};
 use crate::keys;
 use crate::options::{Durability, StoreOptions};
 use crate::store::Store;
@@ -23,7 +24,7 @@ use crate::store::Store;
 pub(super) fn store(data: &[u8]) {
     let directory = Scratch::new();
     let disk = MemoryDisk::default();
-    drop(open(&directory, &disk).expect("it is empty"));
+    Format::write(directory.path()).expect("there is room for temporary files");
     let mut payload = seeds::groups().pop().expect("the store wrote something");
     // Counters that went back would give numbers out again, which nothing is prepared for.
     let entries = lines::entries(data).into_iter().filter(|it| *it.key != *keys::COUNTERS);
@@ -89,11 +90,14 @@ fn use_everything(store: &Store) -> Result<()> {
         let Ok(containers) = block_on(store.list(&database.name)) else { continue };
         for info in containers {
             let container = block_on(store.open(&info.name))?;
+            let ranges = block_on(container.feed.ranges())?;
+            let keys: Vec<_> = ranges.iter().map(|it| it.keys.clone()).collect();
+            if !catalog::are_whole(&keys) {
+                continue;
+            }
             tolerate(read_everything(&container));
             tolerate(write_something(&container));
-            if let Some(range) = block_on(container.feed.ranges())?.first() {
-                tolerate(block_on(store.split(&info.name, range.id, None)).map(drop));
-            }
+            tolerate(block_on(store.split(&info.name, ranges[0].id, None)).map(drop));
             tolerate(block_on(store.replace(&info.name, info.settings, None)).map(drop));
         }
     }

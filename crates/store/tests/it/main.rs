@@ -1,6 +1,9 @@
 //! The embedded store as a whole: the contract, random work against the reference, failing disks.
 
 mod conformance;
+mod failures;
 mod faulty;
+mod fixtures;
 mod interleavings;
 mod model;
+mod opening;
