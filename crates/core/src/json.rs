@@ -9,6 +9,8 @@ pub(crate) mod scanner;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::borrow::Cow;
+
 use crate::error::{Error, Result};
 use crate::item_id::ItemId;
 use crate::json::cursor::Fault;
@@ -65,9 +67,28 @@ impl Envelope {
     /// [`JSON_DEPTH_MAX`], holds half of a surrogate pair, has no `id` that [`ItemId`] accepts, or
     /// has a `ttl` that [`TimeToLive`] cannot express.
     pub fn scan(body: &[u8]) -> Result<Self> {
+        let RawEnvelope { id, ttl, kind, .. } = RawEnvelope::scan(body, None)?;
+        Ok(Self { id, ttl, kind: kind.map(Into::into) })
+    }
+}
+
+/// An envelope as it stands in the body, and one property more.
+#[derive(Debug)]
+pub(crate) struct RawEnvelope<'a> {
+    pub(crate) id: ItemId,
+    pub(crate) ttl: Option<TimeToLive>,
+    pub(crate) kind: Option<Cow<'a, str>>,
+    /// The value as it is spelled.
+    pub(crate) extra: Option<&'a str>,
+}
+
+impl<'a> RawEnvelope<'a> {
+    /// As [`Envelope::scan`]. `extra` is the name of the property that is wanted as well; it is
+    /// not found if it is one of the envelope.
+    pub(crate) fn scan(body: &'a [u8], extra: Option<&str>) -> Result<Self> {
         let text = utf8(body)?;
-        let [id, ttl, kind] =
-            scanner::properties(text, ["id", "ttl", "type"]).map_err(unreadable)?;
+        let names = ["id", "ttl", "type", extra.unwrap_or("id")];
+        let [id, ttl, kind, extra] = scanner::properties(text, names).map_err(unreadable)?;
         let Some(id) = id else {
             return Err(unreadable("it has no property \"id\""));
         };
@@ -77,7 +98,8 @@ impl Envelope {
         Ok(Self {
             id: ItemId::new(&id)?,
             ttl: ttl.map(TimeToLive::parse).transpose()?,
-            kind: kind.and_then(scanner::decode).map(Into::into),
+            kind: kind.and_then(scanner::decode),
+            extra,
         })
     }
 }

@@ -126,6 +126,14 @@ impl PartitionKey {
         other.components().starts_with(self.components())
     }
 
+    /// Whether the key is one string and `json`, a valid value, is that string without escapes. If
+    /// not, it may still be the same in other words.
+    pub(crate) fn is_spelled_plainly(&self, json: &str) -> bool {
+        let Components::One(PartitionKeyComponent::String(text)) = &self.0 else { return false };
+        let inner = json.strip_prefix('"').and_then(|it| it.strip_suffix('"'));
+        inner == Some(text) && text.len() <= STRING_BYTES_MAX && !text.contains('\\')
+    }
+
     pub(crate) fn check_size(&self) -> Result<()> {
         let mut bytes = 0;
         for component in self.components() {

@@ -4,8 +4,8 @@
 //! and dropped. A key is looked up in the active layer, then in the frozen one, then in the tables;
 //! the first answer counts.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::collections::{BTreeMap, btree_map};
+use std::ops::{Bound, Deref};
 use std::sync::Arc;
 
 use fjall::Slice;
@@ -16,16 +16,16 @@ use crate::tables::Table;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) table: Table,
-    pub(crate) key: Slice,
+    pub(crate) key: Key,
     pub(crate) value: Option<Slice>,
 }
 
 impl Entry {
-    pub(crate) fn put(table: Table, key: impl Into<Slice>, value: impl Into<Slice>) -> Self {
+    pub(crate) fn put(table: Table, key: impl Into<Key>, value: impl Into<Slice>) -> Self {
         Self { table, key: key.into(), value: Some(value.into()) }
     }
 
-    pub(crate) fn remove(table: Table, key: impl Into<Slice>) -> Self {
+    pub(crate) fn remove(table: Table, key: impl Into<Key>) -> Self {
         Self { table, key: key.into(), value: None }
     }
 }
@@ -33,19 +33,26 @@ impl Entry {
 /// A key with its first bytes beside it: most comparisons end there, without a look at the heap.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
-    head: u128,
+    head: [u64; 2],
     bytes: Slice,
 }
 
-impl Key {
-    fn new(bytes: Slice) -> Self {
+impl<T: Into<Slice>> From<T> for Key {
+    fn from(bytes: T) -> Self {
+        let bytes = bytes.into();
         let mut head = [0; 16];
         let count = bytes.len().min(16);
         head[..count].copy_from_slice(&bytes[..count]);
-        Self { head: u128::from_be_bytes(head), bytes }
+        let head = u128::from_be_bytes(head);
+        let halves = [head >> 64, head & u128::from(u64::MAX)];
+        Self { head: halves.map(|it| u64::try_from(it).expect("it is half of the bits")), bytes }
     }
+}
 
-    pub(crate) fn bytes(&self) -> &Slice {
+impl Deref for Key {
+    type Target = Slice;
+
+    fn deref(&self) -> &Slice {
         &self.bytes
     }
 }
@@ -65,9 +72,6 @@ pub(crate) struct Layer {
 pub(crate) struct Buffer {
     pub(crate) active: Layer,
     pub(crate) frozen: Option<Arc<Layer>>,
-    /// Counts the moves to the tables; what was read from a table holds as long as it stays the
-    /// same.
-    pub(crate) generation: u64,
 }
 
 impl Layer {
@@ -99,8 +103,7 @@ impl Layer {
     ) -> impl Iterator<Item = (&'a Slice, &'a Option<Slice>)> {
         // A reversed range makes BTreeMap panic.
         let range = (from < to).then(|| {
-            let bounds =
-                (Bound::Included(Key::new(from.into())), Bound::Excluded(Key::new(to.into())));
+            let bounds = (Bound::Included(Key::from(from)), Bound::Excluded(Key::from(to)));
             self.tables[table.index()].range(bounds)
         });
         range.into_iter().flatten().map(|(key, value)| (&key.bytes, value))
@@ -115,32 +118,35 @@ impl Layer {
 
     fn apply_one(&mut self, entry: Entry) {
         let Entry { table, key, value } = entry;
-        let key = Key::new(key);
-        let map = &mut self.tables[table.index()];
         // A key that is written once and is gone again before it moved to the tables need not leave
         // a trace.
         let leaves_no_trace = value.is_none() && table.writes_keys_once() && !self.replayed;
-        if leaves_no_trace && let Some(Some(old)) = map.get(&key) {
-            self.bytes -= cost(key.bytes.len(), Some(old));
-            map.remove(&key);
-            return;
-        }
-        let key_bytes = key.bytes.len();
-        self.bytes += cost(key_bytes, value.as_ref());
-        if let Some(old) = map.insert(key, value) {
-            self.bytes -= cost(key_bytes, old.as_ref());
+        let new_cost = cost(key.len(), value.as_ref());
+        match self.tables[table.index()].entry(key) {
+            btree_map::Entry::Vacant(place) => {
+                place.insert(value);
+                self.bytes += new_cost;
+            }
+            btree_map::Entry::Occupied(mut place) => {
+                self.bytes -= cost(place.key().len(), place.get().as_ref());
+                if leaves_no_trace && place.get().is_some() {
+                    place.remove();
+                } else {
+                    place.insert(value);
+                    self.bytes += new_cost;
+                }
+            }
         }
     }
 }
 
 impl Buffer {
     /// The answer of the buffer; none if it has to be looked up in the tables.
-    pub(crate) fn get(&self, table: Table, key: &Slice) -> Option<Option<Slice>> {
-        let key = Key::new(key.clone());
-        if let Some(value) = self.active.get(table, &key) {
+    pub(crate) fn get(&self, table: Table, key: &Key) -> Option<Option<Slice>> {
+        if let Some(value) = self.active.get(table, key) {
             return Some(value.clone());
         }
-        self.frozen.as_ref()?.get(table, &key).cloned()
+        self.frozen.as_ref()?.get(table, key).cloned()
     }
 
     /// Freezes the active layer.
@@ -155,7 +161,6 @@ impl Buffer {
 
     /// Takes the frozen layer away, whose entries are in the tables now.
     pub(crate) fn thaw(&mut self) -> Option<Arc<Layer>> {
-        self.generation += 1;
         self.frozen.take()
     }
 }
@@ -180,7 +185,7 @@ mod tests {
     }
 
     fn key(text: &str) -> Key {
-        Key::new(text.as_bytes().into())
+        Key::from(text.as_bytes())
     }
 
     #[test]
@@ -221,10 +226,9 @@ mod tests {
         buffer.active.apply([put("a", "1")], 1);
         buffer.freeze();
         buffer.active.apply([remove("a")], 2);
-        assert_eq!(buffer.get(Table::Feed, &key("a").bytes), Some(None));
+        assert_eq!(buffer.get(Table::Feed, &key("a")), Some(None));
         buffer.thaw();
-        assert_eq!(buffer.get(Table::Feed, &key("a").bytes), Some(None));
-        assert_eq!(buffer.generation, 1);
+        assert_eq!(buffer.get(Table::Feed, &key("a")), Some(None));
     }
 
     #[test]

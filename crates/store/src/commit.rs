@@ -2,22 +2,22 @@
 
 mod build;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 
 use bytes::Bytes;
 use fjall::Slice;
 use futures_channel::oneshot;
 use futures_util::future;
 use millstream_core::{
-    Action, Batch, BatchOutcome, CheckedBatch, ContainerInfo, ContainerSettings, CurrentItems,
+    Batch, BatchOutcome, CheckedBatch, ContainerInfo, ContainerSettings, CurrentItems,
     EffectiveKey, Error, ErrorKind, Etag, Item, ItemId, Lsn, OperationResult, Result, Step,
     Timestamp,
 };
 
-use crate::buffer::Entry;
+use crate::buffer::{Entry, Key};
 use crate::commit::build::{Built, Commit};
-use crate::engine::{Engine, Prefetched, lock, overloaded, stopped};
+use crate::engine::{Engine, lock, overloaded, stopped};
 use crate::keys;
 use crate::records::{FeedRecord, ItemRecord};
 use crate::state::{ContainerState, Numbering, RangeState};
@@ -32,11 +32,10 @@ pub(crate) async fn commit(
     let info = container.info();
     let batch = batch.check(&info.settings)?;
     let effective = info.settings.partition_key.effective(&batch.partition_key)?;
-    let mut request = Request::new(engine, container, info, batch, effective)?;
+    let mut request = Request::new(engine, container, info, batch, effective);
+    let mut moved = None;
     loop {
         container.check_exists()?;
-        let moved = container.topology.listen();
-        let failed = engine.failed.listen();
         let range = container.range_of(&request.effective);
         match request.submit(&range)? {
             Submitted::Done(outcome) => return outcome,
@@ -47,13 +46,16 @@ pub(crate) async fn commit(
                     Err(oneshot::Canceled) => Err(stopped("it was closed").with_unknown_effect()),
                 };
             }
-            // Some items have to be looked up on disk, which must not keep other commits waiting.
-            Submitted::Unknown => request.prefetch()?,
-            // The range is being split or merged; its successors take commits in a moment.
-            Submitted::Moved => {
-                engine.check_running()?;
-                future::select(moved, failed).await;
-            }
+            // The range is being split or merged; its successors take commits in a moment. Nothing
+            // falls between listening and another look, and few commits have to listen at all.
+            Submitted::Moved => match moved.take() {
+                None => {
+                    let (topology, failed) = (&container.topology, &engine.failed);
+                    moved = Some(future::select(topology.listen(), failed.listen()));
+                    engine.check_running()?;
+                }
+                Some(moved) => drop(moved.await),
+            },
         }
     }
 }
@@ -66,15 +68,11 @@ struct Request<'a> {
     info: Arc<ContainerInfo>,
     batch: CheckedBatch,
     effective: EffectiveKey,
-    /// The distinct items it touches, and their keys.
-    ids: Vec<ItemId>,
-    keys: Vec<Slice>,
-    /// Whether an item is expected to be there; if not, the tables say so without a look at the
-    /// disk.
-    expected: Vec<bool>,
-    prefetched: Option<Prefetched>,
-    /// The key of the event number of the partition.
-    sequence_key: Slice,
+    /// The keys of the distinct items it touches, and the first operation on each.
+    keys: Vec<Key>,
+    firsts: Vec<usize>,
+    /// How much of the keys they have in common.
+    partition_bytes: usize,
 }
 
 enum Submitted {
@@ -82,7 +80,6 @@ enum Submitted {
     Done(Result<BatchOutcome>),
     /// The outcome counts once everything it rests on is durable.
     Queued(Result<BatchOutcome>, oneshot::Receiver<Result<(), Arc<str>>>),
-    Unknown,
     Moved,
 }
 
@@ -93,42 +90,53 @@ impl<'a> Request<'a> {
         info: Arc<ContainerInfo>,
         batch: CheckedBatch,
         effective: EffectiveKey,
-    ) -> Result<Self> {
-        let count = batch.operations.len();
-        let (mut ids, mut expected) =
-            (Vec::<ItemId>::with_capacity(count), Vec::with_capacity(count));
-        for operation in &batch.operations {
-            if !ids.contains(&operation.id) {
-                ids.push(operation.id.clone());
-                expected.push(!matches!(operation.action, Action::Create(_)));
+    ) -> Self {
+        let operations = &batch.operations;
+        let mut firsts = Vec::with_capacity(operations.len());
+        for (index, operation) in operations.iter().enumerate() {
+            if !firsts.iter().any(|it: &usize| operations[*it].id == operation.id) {
+                firsts.push(index);
             }
         }
-        let partition = keys::partition(container.id, &effective, &batch.partition_key);
-        let item_key = |id: &ItemId| {
-            let mut key = Vec::with_capacity(partition.len() + id.as_str().len());
-            key.extend_from_slice(&partition);
-            key.extend_from_slice(id.as_str().as_bytes());
-            Slice::from(key)
+        let mut scratch = keys::partition(container.id, &effective, &batch.partition_key);
+        let partition_bytes = scratch.len();
+        let mut item_key = |first: &usize| {
+            scratch.truncate(partition_bytes);
+            scratch.extend_from_slice(operations[*first].id.as_str().as_bytes());
+            Key::from(&scratch[..])
         };
-        let keys: Vec<Slice> = ids.iter().map(item_key).collect();
-        let sequence_key = Slice::from(partition);
-        Ok(Self {
-            prefetched: None,
-            info,
-            engine,
-            container,
-            batch,
-            effective,
-            ids,
-            keys,
-            expected,
-            sequence_key,
-        })
+        let keys = firsts.iter().map(&mut item_key).collect();
+        Self { engine, container, info, batch, effective, keys, firsts, partition_bytes }
     }
 
-    fn prefetch(&mut self) -> Result<()> {
-        self.prefetched = Some(self.engine.prefetch(Table::Items, &self.keys)?);
-        Ok(())
+    /// The item that has this number among those of [`Self::keys`].
+    fn id(&self, slot: usize) -> &ItemId {
+        &self.batch.operations[self.firsts[slot]].id
+    }
+
+    /// The key of the event number of the partition.
+    fn sequence_key(&self) -> Slice {
+        Slice::from(&self.keys[0][..self.partition_bytes])
+    }
+
+    /// Looks the items up, then locks the numbering of the range: a look at the disk keeps no other
+    /// commit waiting. What was found holds for every item that the numbering does not know of.
+    fn look_and_lock<'r>(
+        &self,
+        range: &'r RangeState,
+    ) -> Result<(MutexGuard<'r, Numbering>, Vec<Option<Slice>>)> {
+        for _ in 0..LOOKS_MAX {
+            let seen = range.newest();
+            let stored = self.engine.get_all(Table::Items, &self.keys)?;
+            let numbering = lock(&range.numbering);
+            if numbering.knows_all_after(seen) {
+                return Ok((numbering, stored));
+            }
+        }
+        // The range forgets so fast that others wait for a look at the disk this once.
+        let numbering = lock(&range.numbering);
+        let stored = self.engine.get_all(Table::Items, &self.keys)?;
+        Ok((numbering, stored))
     }
 
     fn submit(&mut self, range: &Arc<RangeState>) -> Result<Submitted> {
@@ -136,15 +144,13 @@ impl<'a> Request<'a> {
         if limit <= range.waiting.load(Ordering::Relaxed) {
             return Err(overloaded("the queue of the range is full"));
         }
-        let mut numbering = lock(&range.numbering);
+        let (mut numbering, stored) = self.look_and_lock(range)?;
         if numbering.is_closed {
             return Ok(Submitted::Moved);
         }
         self.info = self.container.info();
         let now = self.engine.options().clock.now().max(numbering.record.committed_at);
-        let Some(mut current) = self.current(&numbering, now)? else {
-            return Ok(Submitted::Unknown);
-        };
+        let mut current = self.current(&numbering, stored, now)?;
         let rests_on = current.slots.iter().map(|it| it.lsn).max().unwrap_or(0);
         let steps = match self.batch.resolve(&self.info.settings, &mut current) {
             Ok(steps) => steps,
@@ -181,38 +187,29 @@ impl<'a> Request<'a> {
         Ok(Submitted::Queued(outcome, done))
     }
 
-    /// The items as the range has them; none if some have to be looked up on disk first.
-    fn current<'r>(&'r self, numbering: &Numbering, now: Timestamp) -> Result<Option<Current<'r>>> {
+    /// The items as the range has them.
+    fn current<'r>(
+        &'r self,
+        numbering: &Numbering,
+        stored: Vec<Option<Slice>>,
+        now: Timestamp,
+    ) -> Result<Current<'r>> {
         let mut slots = Vec::with_capacity(self.keys.len());
-        for (index, key) in self.keys.iter().enumerate() {
+        for (key, stored) in self.keys.iter().zip(stored) {
             let latest = numbering.latest(key);
-            let before = match latest {
-                Some(latest) => latest.version.clone().map(|(record, body)| (record, Some(body))),
-                None => match self.stored(index)? {
-                    Lookup::Unknown => return Ok(None),
-                    Lookup::Known(None) => None,
-                    Lookup::Known(Some(bytes)) => Some((decode_item(&bytes)?, None)),
-                },
+            let before = match (latest, stored) {
+                (Some(latest), _) => {
+                    latest.version.clone().map(|(record, body)| (record, Some(body)))
+                }
+                (None, None) => None,
+                (None, Some(bytes)) => Some((decode_item(&bytes)?, None)),
             };
             let is_expired = before.as_ref().is_some_and(|(record, _)| {
                 self.container.is_expired(&self.info.settings, &record.stamp, &self.effective, now)
             });
             slots.push(Slot { before, is_expired, lsn: latest.map_or(0, |it| it.lsn) });
         }
-        Ok(Some(Current { request: self, slots }))
-    }
-
-    fn stored(&self, index: usize) -> Result<Lookup> {
-        let key = &self.keys[index];
-        if let Some(prefetched) = &self.prefetched {
-            let answer = self.engine.get_prefetched(Table::Items, key, prefetched, index)?;
-            return Ok(Lookup::Known(answer));
-        }
-        match self.engine.get_recent(Table::Items, key) {
-            Some(answer) => Ok(Lookup::Known(answer)),
-            None if self.expected[index] => Ok(Lookup::Unknown),
-            None => Ok(Lookup::Known(self.engine.get_stored(Table::Items, key)?)),
-        }
+        Ok(Current { request: self, slots })
     }
 
     fn enqueue(
@@ -241,18 +238,11 @@ impl<'a> Request<'a> {
         }
         numbering.note(record, latest, range.newest());
         if let Some(number) = sequence {
-            numbering.note_sequence(self.sequence_key.clone(), number, range.newest());
+            numbering.note_sequence(self.sequence_key(), number, range.newest());
         }
         let outcome = BatchOutcome { lsn: Lsn::new(lsn), results };
         Ok(Submitted::Queued(Ok(outcome), done))
     }
-}
-
-/// The answer to a look at an item.
-enum Lookup {
-    Known(Option<Slice>),
-    /// It may be on disk.
-    Unknown,
 }
 
 /// The items of a batch as its range has them now.
@@ -272,8 +262,8 @@ struct Slot {
 
 impl Current<'_> {
     fn slot(&self, id: &ItemId) -> usize {
-        let position = self.request.ids.iter().position(|it| it == id);
-        position.expect("every operation has a slot")
+        let mut slots = 0..self.slots.len();
+        slots.find(|it| self.request.id(*it) == id).expect("every operation has a slot")
     }
 
     fn visible(&self, id: &ItemId) -> Option<&(ItemRecord, Option<Bytes>)> {
@@ -310,7 +300,7 @@ impl CurrentItems for Current<'_> {
 /// The entries that go when a version is no longer the newest.
 pub(crate) fn forget_version(
     before: &ItemRecord,
-    key: &Slice,
+    key: &[u8],
     settings: &ContainerSettings,
     entries: &mut Vec<Entry>,
 ) {
@@ -342,3 +332,6 @@ fn read_result(step: Step) -> OperationResult {
         }
     }
 }
+
+/// How often a batch looks its items up again because too much has been committed since.
+const LOOKS_MAX: usize = 4;

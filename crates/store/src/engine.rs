@@ -15,7 +15,7 @@ use event_listener::Event;
 use fjall::Slice;
 use millstream_core::{Error, ErrorKind, Result};
 
-use crate::buffer::{Buffer, Entry, Layer};
+use crate::buffer::{Buffer, Entry, Key, Layer};
 use crate::engine::entries::encode_entry;
 use crate::flaw::Flaw;
 use crate::keys;
@@ -80,8 +80,8 @@ struct Queue {
     /// The newest number of each range that commits touch, by segment.
     ranges: BTreeMap<u32, RangeRecord>,
     completions: Vec<Completion>,
-    /// The thread of the log sleeps until this many commits wait.
-    wanted: usize,
+    /// The thread of the log sleeps until this many commits wait; none while it is awake.
+    wanted: Option<usize>,
     is_closed: bool,
 }
 
@@ -234,7 +234,9 @@ impl Engine {
         queue.entries.extend(entries);
         queue.ranges.extend(ranges);
         queue.completions.push(completion);
-        let is_enough = queue.wanted <= queue.completions.len();
+        let count = queue.completions.len();
+        // Waking costs a system call, whether it is needed or not.
+        let is_enough = queue.wanted.take_if(|it| *it <= count).is_some();
         drop(queue);
         if is_enough {
             self.queued.notify_one();
@@ -243,7 +245,7 @@ impl Engine {
     }
 
     /// Looks a key up.
-    pub(crate) fn get(&self, table: Table, key: impl Into<Slice>) -> Result<Option<Slice>> {
+    pub(crate) fn get(&self, table: Table, key: impl Into<Key>) -> Result<Option<Slice>> {
         let key = key.into();
         let recent = read(&self.buffer).get(table, &key);
         match recent {
@@ -252,49 +254,15 @@ impl Engine {
         }
     }
 
-    /// Looks keys up in the tables ahead of time; the answers hold for keys that are not in the
-    /// buffer as long as the generation stays the same.
-    pub(crate) fn prefetch(&self, table: Table, keys: &[Slice]) -> Result<Prefetched> {
+    /// Looks several keys up.
+    pub(crate) fn get_all(&self, table: Table, keys: &[Key]) -> Result<Vec<Option<Slice>>> {
         let buffer = read(&self.buffer);
-        let generation = buffer.generation;
-        let missing: Vec<bool> = keys.iter().map(|key| buffer.get(table, key).is_none()).collect();
+        let recent: Vec<_> = keys.iter().map(|it| buffer.get(table, it)).collect();
         drop(buffer);
-        let mut answers = Vec::with_capacity(keys.len());
-        for (key, is_missing) in keys.iter().zip(missing) {
-            answers.push(if is_missing { self.tables.get(table, key)? } else { None });
-        }
-        Ok(Prefetched { generation, answers })
-    }
-
-    /// Looks a key up that was prefetched before.
-    pub(crate) fn get_prefetched(
-        &self,
-        table: Table,
-        key: &Slice,
-        prefetched: &Prefetched,
-        index: usize,
-    ) -> Result<Option<Slice>> {
-        let buffer = read(&self.buffer);
-        let is_current = buffer.generation == prefetched.generation;
-        let recent = buffer.get(table, key);
-        drop(buffer);
-        match recent {
-            Some(answer) => Ok(answer),
-            None if is_current => Ok(prefetched.answers[index].clone()),
-            // Recent commits moved to the tables in between; the next look finds them there, in
-            // memory by now.
-            None => self.tables.get(table, key),
-        }
-    }
-
-    /// What recent commits say about a key; none if they say nothing.
-    pub(crate) fn get_recent(&self, table: Table, key: &Slice) -> Option<Option<Slice>> {
-        read(&self.buffer).get(table, key)
-    }
-
-    /// What the tables say about a key; counts only if recent commits say nothing.
-    pub(crate) fn get_stored(&self, table: Table, key: &Slice) -> Result<Option<Slice>> {
-        self.tables.get(table, key)
+        let answers = recent.into_iter().zip(keys);
+        answers
+            .map(|(recent, key)| recent.map_or_else(|| self.tables.get(table, key), Ok))
+            .collect()
     }
 
     /// Sections of tables as they are now.
@@ -360,8 +328,8 @@ impl Engine {
     /// that it is time to sync.
     fn next_group(&self, group: &mut Queue, unsynced: bool, wanted: usize) -> bool {
         let mut queue = lock(&self.queue);
-        queue.wanted = 1;
         while queue.completions.is_empty() {
+            queue.wanted = Some(1);
             if queue.is_closed {
                 drop(queue);
                 if unsynced {
@@ -381,12 +349,13 @@ impl Engine {
             }
         }
         if queue.completions.len() < wanted && !queue.is_closed {
-            queue.wanted = wanted;
+            queue.wanted = Some(wanted);
             let waited = self.queued.wait_timeout(queue, GATHER_MAX);
             queue = waited.expect("no holder of the lock panics").0;
         }
         group.is_closed = queue.is_closed;
         std::mem::swap(&mut *queue, group);
+        queue.wanted = None;
         true
     }
 
@@ -472,13 +441,6 @@ impl Engine {
             completion(Err(Arc::clone(&reason)));
         }
     }
-}
-
-/// Answers of the tables that were looked up ahead of time.
-#[derive(Debug)]
-pub(crate) struct Prefetched {
-    generation: u64,
-    answers: Vec<Option<Slice>>,
 }
 
 pub(crate) fn stopped(reason: &str) -> Error {

@@ -1,5 +1,6 @@
 //! Containers and ranges as they are known in memory.
 
+use std::collections::{VecDeque, hash_map};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -83,7 +84,11 @@ pub(crate) struct Numbering {
     /// Items that were committed lately, by key. Those that are not visible yet must be found
     /// here; others may.
     latest: FxHashMap<Slice, Latest>,
+    /// Their keys in commit order; one that was committed again stands here again.
+    order: VecDeque<(u64, Slice)>,
     latest_bytes: usize,
+    /// The newest commit some of whose items are no longer among them.
+    forgotten: u64,
     /// Bytes that all ranges of the store remember.
     all_bytes: Arc<AtomicUsize>,
     /// The last event number of partitions that were given one lately, and the commit that gave
@@ -208,7 +213,9 @@ impl RangeState {
             numbering: Mutex::new(Numbering {
                 record,
                 latest: FxHashMap::default(),
+                order: VecDeque::new(),
                 latest_bytes: 0,
+                forgotten: 0,
                 all_bytes,
                 sequences: FxHashMap::default(),
                 is_closed: false,
@@ -244,6 +251,12 @@ impl Numbering {
         self.latest.get(key)
     }
 
+    /// Whether [`Self::latest`] has every item that commits after this one have touched: then what
+    /// was looked up when this one was visible still holds for all others.
+    pub(crate) fn knows_all_after(&self, lsn: Lsn) -> bool {
+        self.forgotten <= lsn.as_u64()
+    }
+
     pub(crate) fn sequence(&self, partition: &Slice) -> Option<u64> {
         self.sequences.get(partition).map(|it| it.0)
     }
@@ -254,12 +267,11 @@ impl Numbering {
         self.record = record;
         let before = self.latest_bytes;
         let all_bytes = self.all_bytes.load(Ordering::Relaxed);
-        if LATEST_BYTES_MAX < all_bytes || LATEST_MAX < self.latest.len() {
-            self.latest.retain(|_, it| visible.as_u64() < it.lsn);
-            self.latest_bytes = self.latest.values().map(Latest::bytes).sum();
-        }
+        let kept = if LATEST_BYTES_MAX < all_bytes { 0 } else { LATEST_COMMITS };
+        self.forget_through(visible.as_u64().saturating_sub(kept));
         for (key, latest) in items {
             self.latest_bytes += latest.bytes();
+            self.order.push_back((latest.lsn, key.clone()));
             if let Some(old) = self.latest.insert(key, latest) {
                 self.latest_bytes -= old.bytes();
             }
@@ -268,8 +280,23 @@ impl Numbering {
         self.all_bytes.fetch_sub(before, Ordering::Relaxed);
     }
 
+    /// A little with every commit rather than much with some: others wait meanwhile.
+    fn forget_through(&mut self, through: u64) {
+        while let Some((lsn, key)) = self.order.front()
+            && *lsn <= through
+        {
+            self.forgotten = *lsn;
+            if let hash_map::Entry::Occupied(latest) = self.latest.entry(key.clone())
+                && latest.get().lsn == *lsn
+            {
+                self.latest_bytes -= latest.remove().bytes();
+            }
+            self.order.pop_front();
+        }
+    }
+
     pub(crate) fn note_sequence(&mut self, partition: Slice, number: u64, visible: Lsn) {
-        if LATEST_MAX < self.sequences.len() {
+        if SEQUENCES_MAX < self.sequences.len() {
             self.sequences.retain(|_, (_, lsn)| visible.as_u64() < *lsn);
         }
         self.sequences.insert(partition, (number, self.record.newest));
@@ -289,8 +316,61 @@ impl Latest {
     }
 }
 
-/// Items a range may remember although they can be looked up.
-const LATEST_MAX: usize = 8192;
+/// Commits whose items a range remembers although they can be looked up: more than come in while
+/// one of them looks its items up.
+const LATEST_COMMITS: u64 = 1024;
+/// Partitions whose event number a range may remember although it can be looked up.
+const SEQUENCES_MAX: usize = 8192;
 /// Bytes all ranges together may remember although they can be looked up.
 const LATEST_BYTES_MAX: usize = 16 * 1024 * 1024;
 const LATEST_OVERHEAD_BYTES: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A numbering after `count` commits that took turns on ten items, each visible `behind`
+    /// commits later.
+    fn numbering(count: u64, behind: u64) -> Numbering {
+        let info = RangeInfo { id: RangeId(1), keys: KeyRange::all(), parents: Vec::new() };
+        let record = RangeRecord::default();
+        let state = RangeState::new(info, 1, Vec::new(), record, Arc::default());
+        let mut numbering = state.numbering.into_inner().expect("nobody panicked");
+        for lsn in 1..=count {
+            let record = RangeRecord { newest: lsn, ..RangeRecord::default() };
+            let latest = Latest { lsn, version: None };
+            let visible = Lsn::new(lsn.saturating_sub(behind));
+            numbering.note(record, vec![(key(lsn), latest)], visible);
+        }
+        numbering
+    }
+
+    fn key(lsn: u64) -> Slice {
+        Slice::from((lsn % 10).to_le_bytes())
+    }
+
+    #[test]
+    fn what_is_not_visible_yet_is_remembered() {
+        let numbering = numbering(5000, 7);
+        for lsn in 4994..=5000 {
+            assert_eq!(numbering.latest(&key(lsn)).map(|it| it.lsn), Some(lsn));
+        }
+    }
+
+    #[test]
+    fn it_says_from_where_on_it_remembers_all() {
+        let numbering = numbering(5000, 7);
+        let first = (0..5000).find(|it| numbering.knows_all_after(Lsn::new(*it)));
+        // The commit noted last found everything up to 4993 visible.
+        assert_eq!(first, Some(4993 - LATEST_COMMITS));
+        assert!(numbering.order.iter().all(|it| 4993 - LATEST_COMMITS < it.0));
+    }
+
+    #[test]
+    fn what_is_forgotten_costs_no_memory() {
+        let numbering = numbering(5000, 0);
+        assert_eq!(numbering.latest.len(), 10);
+        assert_eq!(numbering.latest_bytes, 10 * LATEST_OVERHEAD_BYTES);
+        assert!(numbering.order.len() <= 1025);
+    }
+}

@@ -232,8 +232,8 @@ impl Tables {
         }
         for (key, value) in entries {
             match value {
-                Some(value) => ingestion.write(key.bytes().clone(), value.clone())?,
-                None => ingestion.write_tombstone(key.bytes().clone())?,
+                Some(value) => ingestion.write(Slice::clone(key), value.clone())?,
+                None => ingestion.write_tombstone(Slice::clone(key))?,
             }
         }
         ingestion.finish()

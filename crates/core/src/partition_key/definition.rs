@@ -113,6 +113,17 @@ impl PartitionKeyDefinition {
         &self.paths
     }
 
+    /// The name of the property that is the whole key, if it is that simple.
+    pub(crate) fn only_name(&self) -> Option<&str> {
+        match &self.segments[..] {
+            [only] => match &only[..] {
+                [name] => Some(name),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// The names of properties along each path.
     #[must_use]
     pub fn segments(&self) -> &[Vec<String>] {

@@ -2,7 +2,10 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use crate::{ErrorKind, HashKind, PartitionKey, PartitionKeyComponent, PartitionKeyDefinition};
+use crate::{
+    ContainerSettings, ErrorKind, HashKind, NewBody, PartitionKey, PartitionKeyComponent,
+    PartitionKeyDefinition,
+};
 
 fn key(text: &str) -> PartitionKey {
     text.parse().unwrap()
@@ -371,6 +374,34 @@ fn encoded(key: &PartitionKey) -> Vec<u8> {
     let mut bytes = Vec::new();
     key.encode(&mut bytes);
     bytes
+}
+
+/// Checks whether a body may be stored under a key, in the quick way and in the thorough one.
+#[track_caller]
+fn check_body(path: &str, key: &str, body: &str, is_right: bool) {
+    let definition = PartitionKeyDefinition::hash(path).unwrap();
+    let settings = ContainerSettings::new(definition.clone());
+    let checked = NewBody::check(body.to_owned().into(), &key.into(), &settings);
+    assert_eq!(checked.is_ok(), is_right, "{body}");
+    let found = definition.extract(body.as_bytes()).unwrap();
+    assert_eq!(found == PartitionKey::from(key), is_right, "{body}");
+}
+
+#[test]
+fn a_body_has_its_key_however_it_is_spelled() {
+    check_body("/key", "ab", r#"{"id":"1","key":"ab"}"#, true);
+    check_body("/key", "ab", r#"{"id":"1","key":"\u0061b"}"#, true);
+    check_body("/key", "ab", r#"{"id":"1","k\u0065y":"ab"}"#, true);
+    check_body("/key", "ab", r#"{"id":"1","key":"ab","key":"c"}"#, false);
+    check_body("/key", "ab", r#"{"id":"1","key":"c","key":"ab"}"#, true);
+    check_body("/key", "ab", r#"{"id":"1"}"#, false);
+    check_body("/key", "1", r#"{"id":"1","key":1}"#, false);
+    check_body("/id", "ab", r#"{"id":"ab"}"#, true);
+    check_body("/type", "ab", r#"{"id":"1","type":"ab"}"#, true);
+    check_body("/a/key", "ab", r#"{"id":"1","key":"ab","a":{"key":"c"}}"#, false);
+    // What is an escape in JSON is not one in the key.
+    check_body("/key", r"a\n", r#"{"id":"1","key":"a\n"}"#, false);
+    check_body("/key", r"a\n", r#"{"id":"1","key":"a\\n"}"#, true);
 }
 
 proptest! {

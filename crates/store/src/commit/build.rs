@@ -90,7 +90,7 @@ impl<'a> Commit<'a> {
             RangeRecord { newest: self.lsn, committed_at: self.now, ..self.numbering.record };
         let latest = self.finish(&mut record);
         if let Some(number) = self.sequence {
-            let key = self.request.sequence_key.clone();
+            let key = self.request.sequence_key();
             self.entries.push(Entry::put(Table::Sequences, key, number.to_le_bytes()));
         }
         Ok(Built { entries: self.entries, record, results, latest, sequence: self.sequence })
@@ -185,7 +185,7 @@ impl<'a> Commit<'a> {
 
     fn next_sequence(&mut self) -> Result<u64> {
         let last =
-            match self.sequence.or_else(|| self.numbering.sequence(&self.request.sequence_key)) {
+            match self.sequence.or_else(|| self.numbering.sequence(&self.request.sequence_key())) {
                 Some(number) => number,
                 None => self.stored_sequence()?,
             };
@@ -194,8 +194,7 @@ impl<'a> Commit<'a> {
     }
 
     fn stored_sequence(&self) -> Result<u64> {
-        let stored =
-            self.request.engine.get(Table::Sequences, self.request.sequence_key.clone())?;
+        let stored = self.request.engine.get(Table::Sequences, self.request.sequence_key())?;
         match stored {
             None => Ok(0),
             Some(bytes) => {
@@ -230,7 +229,7 @@ impl<'a> Commit<'a> {
                     Some((written, body))
                 }
             };
-            latest.push((key.clone(), Latest { lsn: self.lsn, version }));
+            latest.push((Slice::clone(key), Latest { lsn: self.lsn, version }));
         }
         latest
     }
@@ -244,7 +243,7 @@ impl<'a> Commit<'a> {
             body_bytes: u32::try_from(body.len()).expect("an item has at most 2 MiB"),
         };
         let partition_key: &PartitionKey = &request.batch.partition_key;
-        let (id, scratch) = (&request.ids[slot], &mut self.scratch);
+        let (id, scratch) = (request.id(slot), &mut self.scratch);
         encode_feed(scratch, &stamp, &request.effective, partition_key, id, body);
         self.entries.push(Entry::put(Table::Feed, record.place().key(), &scratch[..]));
         record.encode(scratch);

@@ -27,7 +27,7 @@ pub(super) fn store(data: &[u8]) {
     Format::write(directory.path()).expect("there is room for temporary files");
     let mut payload = seeds::groups().pop().expect("the store wrote something");
     // Counters that went back would give numbers out again, which nothing is prepared for.
-    let entries = lines::entries(data).into_iter().filter(|it| *it.key != *keys::COUNTERS);
+    let entries = lines::entries(data).into_iter().filter(|it| it.key[..] != *keys::COUNTERS);
     for entry in entries {
         stored::encode_entry(&entry, &mut payload);
     }
