@@ -50,10 +50,12 @@ mod item;
 mod item_id;
 mod json;
 pub mod memory;
+mod message;
 mod partition_key;
 mod patch;
 mod ports;
 mod range;
+mod rfc3339;
 
 pub use crate::batch::{
     Action, BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, Batch, BatchOutcome, CheckedBatch,
@@ -76,6 +78,10 @@ pub use crate::item::{Etag, Item, Lsn};
 pub use crate::item_id::ItemId;
 pub use crate::json::edit::{set_properties, set_property};
 pub use crate::json::{Envelope, JSON_DEPTH_MAX, RawJson, TimeToLive};
+pub use crate::message::{
+    Delivery, Message, PropertyValue, PublishLimits, Publisher, SessionReceiver, Settlement,
+    Subscriber,
+};
 pub use crate::partition_key::definition::{HashKind, PartitionKeyDefinition};
 pub use crate::partition_key::{PartitionKey, PartitionKeyComponent};
 pub use crate::patch::path::PatchPath;
