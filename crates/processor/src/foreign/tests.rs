@@ -1,0 +1,7 @@
+mod documents;
+mod exports;
+mod flows;
+mod harness;
+mod imports;
+mod layouts;
+mod refusals;
