@@ -1,0 +1,185 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use millstream_core::{
+    BoxFuture, Clock, Container, ContainerSettings, IdSource, Publisher, TimeToLive,
+};
+use millstream_processor::{LeaseLag, Metrics, Monitor, Notifications, Processor, Result, Started};
+use tokio_util::sync::CancellationToken;
+
+use crate::handler::{Mapping, PublishingHandler};
+use crate::options::RelayOptions;
+
+/// Publishes the events of a container, shared out among any number of instances.
+///
+/// A relay is a processor with a handler of its own: leases, balancing, retries, parking and lag
+/// are those of `millstream-processor`, under the name of the relay.
+#[derive(Clone, Debug)]
+pub struct Relay {
+    processor: Processor,
+    settings: ContainerSettings,
+    can_hold: bool,
+    options: RelayOptions,
+}
+
+impl Relay {
+    /// An instance of the relay `name` for the events in `data`, with its leases in `leases`.
+    #[must_use]
+    pub fn new(data: &Container, leases: &Container, name: &str) -> Self {
+        Self {
+            processor: Processor::new(data, leases, name),
+            settings: data.info.settings.clone(),
+            can_hold: data.guards.is_some(),
+            options: RelayOptions::default(),
+        }
+    }
+
+    /// The settings. Default: [`RelayOptions::default`].
+    #[must_use]
+    pub fn options(mut self, options: RelayOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// The name of this instance, different for each. Default: a random one.
+    #[must_use]
+    pub fn instance(mut self, name: &str) -> Self {
+        self.processor = self.processor.instance(name);
+        self
+    }
+
+    /// Where events go that the publisher refuses. Default: the container of the leases.
+    #[must_use]
+    pub fn dead_letters(mut self, container: &Container) -> Self {
+        self.processor = self.processor.dead_letters(container);
+        self
+    }
+
+    /// Where the time comes from. Default: the clock of the machine.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.processor = self.processor.clock(clock);
+        self
+    }
+
+    /// Where ids and randomness come from. Default: the operating system.
+    #[must_use]
+    pub fn ids(mut self, ids: Arc<dyn IdSource>) -> Self {
+        self.processor = self.processor.ids(ids);
+        self
+    }
+
+    /// Where numbers about the work go. Default: nowhere.
+    #[must_use]
+    pub fn metrics(mut self, metrics: Arc<dyn Metrics>) -> Self {
+        self.processor = self.processor.metrics(metrics);
+        self
+    }
+
+    /// Runs the work on each lease as a task of its own; see [`Processor::spawn_with`].
+    #[must_use]
+    pub fn spawn_with(
+        mut self,
+        spawn: impl Fn(BoxFuture<'static, ()>) + Send + Sync + 'static,
+    ) -> Self {
+        self.processor = self.processor.spawn_with(spawn);
+        self
+    }
+
+    /// Makes sure that the leases exist and that unsent events are held, so that nothing committed
+    /// from now on can be missed.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Processor::start`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`Processor::start`].
+    pub async fn start(self, publisher: Arc<dyn Publisher>) -> Result<StartedRelay> {
+        let Self { mut processor, settings, can_hold, options } = self;
+        if options.hold_events && can_hold {
+            processor = processor.hold_events();
+        }
+        let monitor = RelayMonitor::default();
+        let default_type = ContainerSettings::EVENT_TYPE.to_owned();
+        let mapping = Mapping {
+            form: options.form,
+            source: options.source,
+            event_type: settings.event_type.unwrap_or(default_type),
+            all_documents: options.all_documents,
+        };
+        let handler = PublishingHandler { publisher, mapping, monitor: monitor.clone() };
+        let started = processor.options(options.processor).start(handler).await?;
+        Ok(StartedRelay { started, monitor })
+    }
+}
+
+/// A relay whose leases exist.
+#[derive(Debug)]
+pub struct StartedRelay {
+    started: Started,
+    monitor: RelayMonitor,
+}
+
+impl StartedRelay {
+    /// What happens to the instance: leases, failures, parked keys, the circuit breaker.
+    pub fn notifications(&mut self) -> Notifications {
+        self.started.notifications()
+    }
+
+    /// How much was published, also while it runs.
+    #[must_use]
+    pub fn monitor(&self) -> RelayMonitor {
+        RelayMonitor { leases: Some(self.started.monitor()), ..self.monitor.clone() }
+    }
+
+    /// Publishes until `shutdown` is cancelled, then finishes what is at hand.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Started::run`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing; some messages may be published again, with the same ids.
+    pub async fn run(self, shutdown: CancellationToken) -> Result<()> {
+        self.started.run(shutdown).await
+    }
+}
+
+/// How far a relay is.
+#[derive(Clone, Debug, Default)]
+pub struct RelayMonitor {
+    published: Arc<AtomicU64>,
+    leases: Option<Monitor>,
+}
+
+impl RelayMonitor {
+    /// Messages that the publisher took, repetitions included.
+    #[must_use]
+    pub fn messages_published(&self) -> u64 {
+        self.published.load(Ordering::Relaxed)
+    }
+
+    /// How far behind each lease of this instance is.
+    #[must_use]
+    pub fn lags(&self) -> Vec<LeaseLag> {
+        self.leases.as_ref().map(Monitor::lags).unwrap_or_default()
+    }
+
+    /// The leases whose oldest unsent event is older than half of `time_to_live`. Unsent events are
+    /// kept, but whoever watches should know that the destination does not keep up.
+    #[must_use]
+    pub fn nearly_expired(&self, time_to_live: TimeToLive) -> Vec<LeaseLag> {
+        let TimeToLive::Seconds(seconds) = time_to_live else { return Vec::new() };
+        let half = std::time::Duration::from_secs(u64::from(seconds)) / 2;
+        let mut lags = self.lags();
+        lags.retain(|it| 0 < it.commits && it.seconds.is_some_and(|age| half <= age));
+        lags
+    }
+
+    pub(crate) fn published(&self, messages: usize) {
+        self.published.fetch_add(u64::try_from(messages).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,147 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_lite::future::block_on;
+use millstream_core::{PartitionKey, StartFrom, SystemClock, Timestamp};
+use millstream_processor::DeadLetters;
+use millstream_relay::Replay;
+
+use crate::harness::{Failure, Scripted, World};
+
+/// Checks that the events of each key arrived in order, `<key>-<number>` each, and none is missing.
+#[track_caller]
+fn check_order(ids: &[String], keys: usize, each: usize) {
+    let mut next: BTreeMap<&str, usize> = BTreeMap::new();
+    for id in ids {
+        let (key, number) = id.split_once('-').unwrap();
+        let number: usize = number.parse().unwrap();
+        let expected = next.entry(key).or_default();
+        // A repetition is allowed, a gap is not.
+        assert!(number <= *expected, "{id} came before {key}-{expected}");
+        *expected = (*expected).max(number + 1);
+    }
+    assert_eq!(next.len(), keys);
+    assert!(next.values().all(|it| *it == each), "{next:?}");
+}
+
+fn commit_all(world: &World, keys: usize, each: usize) {
+    for number in 0..each {
+        for key in 0..keys {
+            world.commit(&format!("k{key}"), &format!("k{key}-{number}"), "Changed", 0);
+        }
+    }
+}
+
+#[test]
+fn every_event_is_published_once_and_in_order_per_key() {
+    let world = World::new();
+    commit_all(&world, 7, 20);
+    let publisher = Arc::new(Scripted::new(140));
+    world.relay(&publisher);
+    let ids = publisher.ids();
+    assert_eq!(ids.len(), 140);
+    check_order(&ids, 7, 20);
+    // Whole calls, not one message at a time.
+    assert!(*publisher.calls.lock().unwrap() < 40);
+}
+
+#[test]
+fn an_outage_spends_no_attempts_and_loses_nothing() {
+    let world = World::new();
+    commit_all(&world, 3, 5);
+    let publisher = Arc::new(Scripted::new(15).failing(&[Failure::Down; 20]));
+    world.relay(&publisher);
+    let ids = publisher.ids();
+    assert_eq!(ids.len(), 15);
+    check_order(&ids, 3, 5);
+    assert_eq!(parked(&world).len(), 0);
+}
+
+#[test]
+fn a_lost_answer_repeats_the_same_messages_with_the_same_ids() {
+    let world = World::new();
+    commit_all(&world, 2, 10);
+    let publisher = Arc::new(Scripted::new(20).failing(&[Failure::AnswerLost; 2]));
+    world.relay(&publisher);
+    check_order(&publisher.ids(), 2, 10);
+}
+
+#[test]
+fn an_odd_failure_is_tried_again() {
+    let world = World::new();
+    commit_all(&world, 2, 3);
+    let publisher = Arc::new(Scripted::new(6).failing(&[Failure::Odd; 2]));
+    world.relay(&publisher);
+    check_order(&publisher.ids(), 2, 3);
+}
+
+fn parked(world: &World) -> Vec<String> {
+    let clock = Arc::new(SystemClock::default());
+    let letters = DeadLetters::new(&world.leases, "relay", clock, Duration::from_secs(5)).unwrap();
+    let mut ids = Vec::new();
+    for key in ["k0", "k1", "k2"] {
+        let found = block_on(letters.sequence(&PartitionKey::from(key), None, 100)).unwrap();
+        ids.extend(found.iter().map(|it| it.change.id.as_str().to_owned()));
+    }
+    ids
+}
+
+#[test]
+fn an_oversize_event_is_parked_at_once_with_the_later_ones_of_its_key_and_others_go_on() {
+    let world = World::new();
+    world.commit("k0", "k0-0", "Changed", 0);
+    world.commit("k0", "k0-1", "Changed", 5_000);
+    for number in 2..5 {
+        world.commit("k0", &format!("k0-{number}"), "Changed", 0);
+    }
+    for number in 0..5 {
+        world.commit("k1", &format!("k1-{number}"), "Changed", 0);
+    }
+    let publisher = Arc::new(Scripted::new(6));
+    world.relay_until_parked(&publisher, 1);
+    let ids = publisher.ids();
+    assert!(ids.contains(&"k0-0".to_owned()) && !ids.contains(&"k0-2".to_owned()), "{ids:?}");
+    assert_eq!(ids.iter().filter(|it| it.starts_with("k1")).count(), 5);
+    let kept = parked(&world);
+    assert!(kept.starts_with(&["k0-1".to_owned()]), "{kept:?}");
+}
+
+#[test]
+fn a_refused_event_is_parked_and_those_before_it_in_the_same_call_are_published() {
+    let world = World::new();
+    world.commit("k0", "k0-0", "Changed", 0);
+    world.commit("k0", "k0-1", "Refused", 0);
+    world.commit("k0", "k0-2", "Changed", 0);
+    world.commit("k1", "k1-0", "Changed", 0);
+    let publisher = Arc::new(Scripted::new(2));
+    world.relay_until_parked(&publisher, 1);
+    let mut ids = publisher.ids();
+    ids.sort();
+    assert_eq!(ids, ["k0-0", "k1-0"]);
+}
+
+#[test]
+fn an_unsent_event_is_held_from_the_start() {
+    let world = World::new();
+    world.commit("k0", "k0-0", "Changed", 0);
+    let publisher = Arc::new(Scripted::new(1));
+    drop(world.started(World::options(), &publisher));
+    let holders = block_on(world.data.guards.as_ref().unwrap().holders()).unwrap();
+    assert_eq!(holders, ["relay"]);
+}
+
+#[test]
+fn sent_events_can_be_replayed_from_a_time_with_the_same_ids() {
+    let world = World::new();
+    commit_all(&world, 3, 4);
+    let publisher = Arc::new(Scripted::new(usize::MAX));
+    let replay = Replay::new(&world.data, publisher.clone());
+    let report = block_on(replay.run(&|_| ())).unwrap();
+    assert_eq!((report.published, report.refused), (12, 0));
+    check_order(&publisher.ids(), 3, 4);
+    let never = Timestamp::from_millis(u64::MAX);
+    let replay = Replay::new(&world.data, publisher);
+    let report = block_on(replay.from(StartFrom::Time(never)).run(&|_| ())).unwrap();
+    assert_eq!(report.published, 0);
+}

@@ -1,0 +1,143 @@
+//! The webhook against a small server on a free port of this machine.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use millstream_core::{ErrorKind, Message, Publisher, Timestamp};
+use millstream_webhook::{Signer, Webhook, WebhookOptions};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+#[derive(Clone, Debug)]
+struct Posted {
+    head: String,
+    body: String,
+}
+
+impl Posted {
+    fn header(&self, name: &str) -> &str {
+        let lines = self.head.lines().filter_map(|it| it.split_once(": "));
+        lines.into_iter().find(|(it, _)| it.eq_ignore_ascii_case(name)).map_or("", |(_, it)| it)
+    }
+}
+
+type Log = Arc<Mutex<Vec<Posted>>>;
+
+/// Answers every request with what `answer` says about its body.
+async fn serve(answer: fn(&str) -> &'static str) -> (String, Log) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}/hook", listener.local_addr().unwrap());
+    let log = Log::default();
+    let shared = Arc::clone(&log);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let log = Arc::clone(&shared);
+            tokio::spawn(async move {
+                let mut read = Vec::new();
+                let mut buffer = [0; 4096];
+                loop {
+                    let Ok(count) = stream.read(&mut buffer).await else { return };
+                    if count == 0 {
+                        return;
+                    }
+                    read.extend_from_slice(&buffer[..count]);
+                    let text = String::from_utf8_lossy(&read).into_owned();
+                    let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+                    let head = head.to_owned();
+                    let posted = Posted { head, body: body.to_owned() };
+                    let length: usize = posted.header("content-length").parse().unwrap_or(0);
+                    if body.len() < length {
+                        continue;
+                    }
+                    let line = answer(body);
+                    log.lock().unwrap().push(posted);
+                    let answer = format!("HTTP/1.1 {line}\r\ncontent-length: 2\r\n\r\nok");
+                    if stream.write_all(answer.as_bytes()).await.is_err() {
+                        return;
+                    }
+                    read.clear();
+                }
+            });
+        }
+    });
+    (address, log)
+}
+
+fn message(session: &str, number: usize) -> Message {
+    Message::new(format!("{session}-{number}"), format!("{session} {number}"))
+        .session(session)
+        .content_type("text/plain")
+        .property("cloudEvents:type", "Changed")
+        .property("traceparent", "00-1-2-01")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_of_a_session_are_posted_in_order_and_signed() {
+    let (address, log) = serve(|_| "200 OK").await;
+    let options = WebhookOptions::default().signer(Signer::new(SECRET).unwrap());
+    let webhook = Webhook::new(&address, options).unwrap();
+    let messages = (0..20).flat_map(|it| [message("a", it), message("b", it)]).collect();
+    webhook.publish(messages).await.unwrap();
+    let log = log.lock().unwrap().clone();
+    assert_eq!(log.len(), 40);
+    for session in ["a", "b"] {
+        let bodies: Vec<_> = log.iter().filter(|it| it.body.starts_with(session)).collect();
+        let expected: Vec<_> = (0..20).map(|it| format!("{session} {it}")).collect();
+        assert_eq!(bodies.iter().map(|it| it.body.clone()).collect::<Vec<_>>(), expected);
+    }
+    let signer = Signer::new(SECRET).unwrap();
+    for posted in &log {
+        let seconds: u64 = posted.header("webhook-timestamp").parse().unwrap();
+        let time = Timestamp::from_millis(seconds * 1000);
+        let (signature, id) = (posted.header("webhook-signature"), posted.header("webhook-id"));
+        assert!(signer.verify(signature, id, time, posted.body.as_bytes()), "{posted:?}");
+        assert_eq!(posted.header("ce-type"), "Changed");
+        assert_eq!(posted.header("traceparent"), "00-1-2-01");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_names_the_message_and_nothing_of_its_session_follows() {
+    let (address, log) = serve(|it| if it == "a 1" { "422 No" } else { "200 OK" }).await;
+    let webhook = Webhook::new(&address, WebhookOptions::default()).unwrap();
+    let error = webhook.publish((0..4).map(|it| message("a", it)).collect()).await.unwrap_err();
+    assert_eq!((error.kind(), error.operation()), (ErrorKind::Invalid, Some(1)));
+    assert_eq!(log.lock().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_down_or_busy_is_an_outage() {
+    let (address, _) = serve(|_| "503 Busy").await;
+    let webhook = Webhook::new(&address, WebhookOptions::default()).unwrap();
+    let error = webhook.publish(vec![message("a", 0)]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}/", listener.local_addr().unwrap());
+    drop(listener);
+    let webhook = Webhook::new(&address, WebhookOptions::default()).unwrap();
+    let error = webhook.publish(vec![message("a", 0)]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", error.report());
+}
+
+#[tokio::test]
+async fn an_endpoint_that_does_not_answer_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}/", listener.local_addr().unwrap());
+    let options = WebhookOptions::default().timeout(Duration::from_millis(50));
+    let webhook = Webhook::new(&address, options).unwrap();
+    let error = webhook.publish(vec![message("a", 0)]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.report().contains("no answer in time"), "{}", error.report());
+}
+
+#[test]
+fn what_is_no_address_is_refused() {
+    for address in ["", "ftp://host/", "/hook", "not a url"] {
+        let error = Webhook::new(address, WebhookOptions::default()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{address}");
+    }
+}
