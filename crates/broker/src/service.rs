@@ -1,0 +1,143 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use millstream_core::BoxFuture;
+use tokio_util::sync::CancellationToken;
+
+use crate::entity::Round;
+use crate::shared::{EntityCell, Shared};
+
+/// Commits what the handles of a broker ask for, and does what time brings.
+///
+/// Without it nothing that a handle waits for happens. When it ends or is dropped, everything is
+/// refused.
+#[derive(Debug)]
+pub struct BrokerService {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl BrokerService {
+    /// Works until `shutdown`, then finishes what was begun.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the broker as a crash would: what was acknowledged is kept, all
+    /// else may be kept or not.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let shared = &self.shared;
+        let mut flights: FuturesUnordered<BoxFuture<'_, u64>> = FuturesUnordered::new();
+        let mut flying = BTreeSet::new();
+        loop {
+            self.fire_timers();
+            for cell in self.idle_with_work(&flying) {
+                flying.insert(cell.generation);
+                flights.push(Box::pin(commit(shared, cell)));
+            }
+            let is_stopping = shared.stopping.is_cancelled();
+            if is_stopping && flights.is_empty() {
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled(), if !is_stopping => shared.stopping.cancel(),
+                Some(generation) = flights.next(), if !flights.is_empty() => {
+                    flying.remove(&generation);
+                }
+                () = shared.work.notified() => (),
+                () = self.next_timer() => (),
+            }
+        }
+    }
+
+    /// Entities that have something to commit and are not about it already.
+    fn idle_with_work(&self, flying: &BTreeSet<u64>) -> Vec<Arc<EntityCell>> {
+        let mut agenda = self.shared.agenda();
+        let mut idle = Vec::new();
+        agenda.busy.retain(|generation, cell| {
+            let stays = flying.contains(generation);
+            if !stays {
+                idle.push(Arc::clone(cell));
+            }
+            stays
+        });
+        idle
+    }
+
+    fn fire_timers(&self) {
+        let now = self.shared.clock().monotonic();
+        let mut due = Vec::new();
+        let mut agenda = self.shared.agenda();
+        while let Some((at, generation)) = agenda.timers.first().copied() {
+            if now < at {
+                break;
+            }
+            agenda.timers.pop_first();
+            due.extend(agenda.cells.get(&generation).cloned());
+        }
+        drop(agenda);
+        for cell in due {
+            self.shared.with_any(&cell, |state, now| {
+                state.timer = None;
+                state.entity.advance(now);
+            });
+        }
+    }
+
+    async fn next_timer(&self) {
+        let next = self.shared.agenda().timers.first().copied();
+        match next {
+            Some((at, _)) => {
+                let clock = self.shared.clock();
+                clock.sleep(at.saturating_sub(clock.monotonic())).await;
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for BrokerService {
+    fn drop(&mut self) {
+        self.shared.stopping.cancel();
+        self.shared.closed.cancel();
+    }
+}
+
+/// Commits everything that waits in one entity, and answers.
+async fn commit(shared: &Shared, cell: Arc<EntityCell>) -> u64 {
+    let mut ledger = cell.ledger.lock().await;
+    let now = shared.now();
+    let round = {
+        let mut state = cell.state();
+        if state.check().is_err() {
+            return cell.generation;
+        }
+        state.entity.plan(now)
+    };
+    let Round { batches, next_sequence, fresh, sent, waiting } = round;
+    for operations in batches {
+        if let Err(error) = ledger.commit(operations, next_sequence).await {
+            let mut state = cell.state();
+            let name = state.document.name.clone();
+            tracing::error!(entity = name, error = error.report(), "entity refuses everything");
+            state.fail(&error);
+            return cell.generation;
+        }
+    }
+    drop(ledger);
+    for (segment, bytes) in &fresh {
+        shared.remember(&cell, segment.first, bytes.clone());
+    }
+    shared.with_any(&cell, |state, now| {
+        state.entity.committed(fresh, now);
+        // Whoever does not wait any more does not want to know.
+        for (ticket, outcome) in sent {
+            let _ = state.sends.remove(&ticket).map(|it| it.send(Ok(outcome)));
+        }
+        for ticket in waiting {
+            let _ = state.waits.remove(&ticket).map(|it| it.send(Ok(())));
+        }
+    });
+    cell.generation
+}

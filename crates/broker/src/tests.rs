@@ -1,0 +1,8 @@
+//! The broker on the store in memory, with reopening and faults.
+
+mod basics;
+mod crashes;
+mod entities;
+mod ports;
+mod random;
+mod world;

@@ -1,0 +1,89 @@
+//! Lost replies, lost requests, and crashes at every commit.
+
+use std::time::Duration;
+
+use millstream_core::{ErrorKind, Settlement};
+
+use crate::QueueSettings;
+use crate::tests::world::{Fault, FaultPlan, World, ids, messages, settle, take};
+
+const FAULTS: [Fault; 3] = [Fault::LostReply, Fault::LostRequest, Fault::Refused];
+
+#[test]
+fn a_fault_that_goes_away_is_not_noticed() {
+    for fault in FAULTS {
+        for at in 0..12 {
+            let mut world = World::new();
+            world.ticks = true;
+            world.run(async |broker| {
+                broker.create_queue("q", QueueSettings::default()).await.unwrap();
+            });
+            world.plan(FaultPlan { at: Some((at, fault)), for_ever: false });
+            world.run(async |broker| {
+                for text in ["a1", "a2 a3", "a4"] {
+                    assert_eq!(broker.send("q", messages(text)).await.unwrap().duplicates, 0);
+                }
+                let received = take(broker, "q", 9).await;
+                assert_eq!(ids(&received), "a1 a2 a3 a4", "{fault:?} at {at}");
+                settle(broker, "q", &received[..1], Settlement::Complete).await;
+                settle(broker, "q", &received[1..2], Settlement::Complete).await;
+                settle(broker, "q", &received[2..3], Settlement::Abandon).await;
+            });
+            world.run(async |broker| {
+                assert_eq!(ids(&take(broker, "q", 9).await), "a3 a4", "{fault:?} at {at}");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_store_that_stays_away_makes_the_entity_refuse_until_it_is_opened_again() {
+    let mut world = World::new();
+    world.options = world.options.storage_patience(Duration::ZERO);
+    world.run(async |broker| {
+        broker.create_queue("q", QueueSettings::default()).await.unwrap();
+        broker.create_queue("other", QueueSettings::default()).await.unwrap();
+        broker.send("q", messages("a1")).await.unwrap();
+        world.plan(FaultPlan { at: Some((0, Fault::Refused)), for_ever: false });
+        let error = broker.send("q", messages("a2")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        let error = broker.send("q", messages("a3")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.report().contains("open again"), "{}", error.report());
+        let receive = broker.receive("q", crate::ReceiveMode::PeekLock, 1, Duration::ZERO).await;
+        assert_eq!(receive.unwrap_err().kind(), ErrorKind::Unavailable);
+        broker.send("other", messages("a1")).await.unwrap();
+    });
+    world.run(async |broker| {
+        assert_eq!(broker.send("q", messages("a2")).await.unwrap().duplicates, 0);
+        assert_eq!(ids(&take(broker, "q", 9).await), "a1 a2");
+    });
+}
+
+#[test]
+fn a_crash_while_an_entity_is_made_or_removed_leaves_it_whole_or_gone() {
+    for fault in FAULTS {
+        for at in 0..12 {
+            let mut world = World::new();
+            world.options = world.options.storage_patience(Duration::ZERO);
+            world.run(async |broker| {
+                world.plan(FaultPlan { at: Some((at, fault)), for_ever: true });
+                let _ = broker.create_queue("q", QueueSettings::default()).await;
+                let _ = broker.send("q", messages("a1")).await;
+                let _ = broker.delete_entity("q").await;
+            });
+            world.plan(FaultPlan::default());
+            world.run(async |broker| {
+                if broker.queues().is_empty() {
+                    broker.create_queue("q", QueueSettings::default()).await.unwrap();
+                    assert!(take(broker, "q", 9).await.is_empty(), "{fault:?} at {at}");
+                }
+                broker.send("q", messages("a2")).await.unwrap();
+                broker.delete_entity("q").await.unwrap();
+            });
+            assert_eq!(world.documents("seg-"), 0, "{fault:?} at {at}");
+            assert_eq!(world.documents("entity-"), 0, "{fault:?} at {at}");
+            assert_eq!(world.documents("gone-"), 0, "{fault:?} at {at}");
+        }
+    }
+}
