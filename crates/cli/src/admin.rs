@@ -1,0 +1,102 @@
+//! What commands ask of a system, whether it is open here or in a running `millstream up`.
+//!
+//! A command makes a [`Request`]. If nobody has the data directory open, the command opens it and
+//! executes the request itself; otherwise the process that has it open does, and the answer is the
+//! same.
+
+mod feed;
+mod messages;
+mod relays;
+mod transfer;
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use crate::admin::feed::{ChangeRow, FeedAnswer, FeedRequest, ReplayRow, parse_start};
+pub(crate) use crate::admin::messages::{EntityRow, PeekedRow, topics};
+pub(crate) use crate::admin::relays::{LagRow, LeaseRow, ParkedChangeRow, ParkedRow, lag};
+pub(crate) use crate::admin::transfer::LinesAnswer;
+use crate::failure::Result;
+use crate::system::System;
+
+/// What a command asks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub(crate) enum Request {
+    /// Queues, topics and subscriptions with their counts.
+    Topics,
+    /// How far the relays are behind.
+    Lag,
+    /// The leases of the relays.
+    Leases,
+    /// The parked keys of all relays.
+    ParkedList,
+    /// The changes of a parked key.
+    ParkedShow { relay: String, key: String },
+    /// Delivers a parked key again, or all of them.
+    ParkedRedrive { relay: String, key: Option<String> },
+    /// Throws a parked key away.
+    ParkedDiscard { relay: String, key: String },
+    /// Looks at messages.
+    Peek { path: String, from: u64, max: usize, session: Option<String> },
+    /// Reads a change feed.
+    Feed(FeedRequest),
+    /// Sends events again.
+    Replay { container: String, from: String, to: String },
+    /// Reads items.
+    Export { container: String, after: Option<String> },
+    /// Writes items.
+    Import { container: String, lines: Vec<String> },
+}
+
+/// What is answered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub(crate) enum Answer {
+    Topics(Vec<EntityRow>),
+    Lag(Vec<LagRow>),
+    Leases(Vec<LeaseRow>),
+    ParkedList(Vec<ParkedRow>),
+    ParkedShow(Vec<ParkedChangeRow>),
+    /// How many sequences are delivered again.
+    Redriven(u64),
+    /// How many changes were thrown away.
+    Discarded(u64),
+    Peek(Vec<PeekedRow>),
+    Feed(FeedAnswer),
+    Replayed(ReplayRow),
+    Lines(LinesAnswer),
+    /// How many items were written.
+    Imported(u64),
+}
+
+/// Does what is asked. The broker's service must run.
+pub(crate) async fn execute(system: &System, request: Request) -> Result<Answer> {
+    Ok(match request {
+        Request::Topics => Answer::Topics(topics(system)?),
+        Request::Lag => Answer::Lag(lag(system).await?),
+        Request::Leases => Answer::Leases(relays::leases(system).await?),
+        Request::ParkedList => Answer::ParkedList(relays::parked_list(system).await?),
+        Request::ParkedShow { relay, key } => {
+            Answer::ParkedShow(relays::parked_show(system, &relay, &key).await?)
+        }
+        Request::ParkedRedrive { relay, key } => {
+            Answer::Redriven(relays::redrive(system, &relay, key.as_deref()).await?)
+        }
+        Request::ParkedDiscard { relay, key } => {
+            Answer::Discarded(relays::discard(system, &relay, &key).await?)
+        }
+        Request::Peek { path, from, max, session } => {
+            Answer::Peek(messages::peek(system, &path, from, max, session.as_deref()).await?)
+        }
+        Request::Feed(request) => Answer::Feed(feed::feed(system, request).await?),
+        Request::Replay { container, from, to } => {
+            Answer::Replayed(feed::replay(system, &container, &from, &to).await?)
+        }
+        Request::Export { container, after } => {
+            Answer::Lines(transfer::export(system, &container, after).await?)
+        }
+        Request::Import { container, lines } => {
+            Answer::Imported(transfer::import(system, &container, lines).await?)
+        }
+    })
+}

@@ -1,0 +1,143 @@
+//! What is in the broker.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use millstream_broker::{Counts, MessageState, PeekedMessage};
+use millstream_core::PropertyValue;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::failure::Result;
+use crate::system::System;
+
+/// A queue, topic or subscription.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct EntityRow {
+    pub(crate) path: String,
+    pub(crate) kind: String,
+    pub(crate) requires_session: bool,
+    /// None for a topic, which keeps messages only for its subscriptions.
+    pub(crate) counts: Option<CountsRow>,
+}
+
+/// How many messages there are.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CountsRow {
+    pub(crate) active: usize,
+    pub(crate) locked: usize,
+    pub(crate) scheduled: usize,
+    pub(crate) deferred: usize,
+    pub(crate) dead_lettered: usize,
+    pub(crate) sessions: usize,
+}
+
+/// A message that somebody looks at.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PeekedRow {
+    pub(crate) sequence_number: u64,
+    pub(crate) id: String,
+    pub(crate) session_id: Option<String>,
+    pub(crate) subject: Option<String>,
+    pub(crate) content_type: Option<String>,
+    pub(crate) state: String,
+    pub(crate) delivery_count: u32,
+    pub(crate) enqueued_at: String,
+    pub(crate) properties: BTreeMap<String, Value>,
+    /// The text of the body, or its bytes in base64.
+    pub(crate) body: String,
+}
+
+/// Everything in the broker that has a name.
+pub(crate) fn topics(system: &System) -> Result<Vec<EntityRow>> {
+    let broker = &system.broker;
+    let mut rows = Vec::new();
+    for (path, settings) in broker.queues() {
+        let counts = Some(broker.counts(&path)?.into());
+        let requires_session = settings.receive.requires_session;
+        rows.push(EntityRow { path, kind: "queue".to_owned(), requires_session, counts });
+    }
+    for (topic, _) in broker.topics() {
+        let kind = "topic".to_owned();
+        let (path, requires_session, counts) = (topic.clone(), false, None);
+        rows.push(EntityRow { path, kind, requires_session, counts });
+        for (name, settings) in broker.subscriptions(&topic)? {
+            let path = format!("{topic}/Subscriptions/{name}");
+            let counts = Some(broker.counts(&path)?.into());
+            let requires_session = settings.receive.requires_session;
+            rows.push(EntityRow {
+                path,
+                kind: "subscription".to_owned(),
+                requires_session,
+                counts,
+            });
+        }
+    }
+    Ok(rows)
+}
+
+pub(crate) async fn peek(
+    system: &System,
+    path: &str,
+    from: u64,
+    messages_max: usize,
+    session: Option<&str>,
+) -> Result<Vec<PeekedRow>> {
+    let peeked = system.broker.peek(path, from, messages_max, session).await?;
+    Ok(peeked.into_iter().map(PeekedRow::from).collect())
+}
+
+impl From<Counts> for CountsRow {
+    fn from(counts: Counts) -> Self {
+        Self {
+            active: counts.active,
+            locked: counts.locked,
+            scheduled: counts.scheduled,
+            deferred: counts.deferred,
+            dead_lettered: counts.dead_lettered,
+            sessions: counts.sessions,
+        }
+    }
+}
+
+impl From<PeekedMessage> for PeekedRow {
+    fn from(peeked: PeekedMessage) -> Self {
+        let message = peeked.message;
+        let state = match peeked.state {
+            MessageState::Active => "active",
+            MessageState::Deferred => "deferred",
+            MessageState::Scheduled => "scheduled",
+        };
+        let properties = message.properties.into_iter().map(|(name, it)| (name, value(it)));
+        Self {
+            sequence_number: peeked.sequence_number,
+            id: message.id,
+            session_id: message.session_id,
+            subject: message.subject,
+            content_type: message.content_type,
+            state: state.to_owned(),
+            delivery_count: peeked.delivery_count,
+            enqueued_at: peeked.enqueued_at.to_rfc3339(),
+            properties: properties.collect(),
+            body: match std::str::from_utf8(&message.body) {
+                Ok(text) => text.to_owned(),
+                Err(_) => STANDARD.encode(&message.body),
+            },
+        }
+    }
+}
+
+fn value(property: PropertyValue) -> Value {
+    match property {
+        PropertyValue::Bool(value) => value.into(),
+        PropertyValue::Integer(value) => value.into(),
+        PropertyValue::Double(value) => value.into(),
+        PropertyValue::String(value) => value.into(),
+        PropertyValue::Timestamp(value) => value.to_rfc3339().into(),
+        PropertyValue::Binary(value) => STANDARD.encode(value).into(),
+    }
+}

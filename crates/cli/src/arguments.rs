@@ -1,0 +1,239 @@
+//! What can be written on the command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::Overrides;
+
+/// A document store whose every commit becomes an ordered change feed, with relay and broker.
+///
+/// Settings come from a file (millstream.toml, or the one --config names), then from the
+/// environment (MILLSTREAM_STORE, MILLSTREAM_LISTEN, MILLSTREAM_LOG, MILLSTREAM_CONFIG), then from
+/// the command line; later ones win.
+#[derive(Debug, Parser)]
+#[command(name = "millstream", version, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Settings that every command takes.
+#[derive(Debug, Args)]
+pub(crate) struct Settings {
+    /// The file with the settings
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where everything is kept, such as file:./data
+    #[arg(long, global = true, value_name = "PLACE")]
+    store: Option<String>,
+    /// Where to serve health, metrics and the demonstration, such as 127.0.0.1:8081; port 0 takes a
+    /// free one
+    #[arg(long, global = true, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// What to log, such as info or warn,millstream_processor=debug
+    #[arg(long, global = true, value_name = "FILTER")]
+    log: Option<String>,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Starts store, broker and relays, and shows what goes on until Ctrl-C
+    Up {
+        /// Also runs a contacts service with a stream of changes and two consumers
+        #[arg(long)]
+        demo: bool,
+        /// Changes a second in the demonstration
+        #[arg(long, value_name = "NUMBER", default_value_t = 5.0, requires = "demo")]
+        rate: f64,
+    },
+    /// Looks at the settings
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+    /// Lists queues, topics and subscriptions with their message counts
+    Topics {
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Tells how far each relay is behind
+    Lag {
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Lists the leases of the relays
+    Leases {
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Deals with events that could not be sent
+    Parked {
+        #[command(subcommand)]
+        command: ParkedCommand,
+    },
+    /// Looks at messages without taking them
+    Peek {
+        /// A queue, topic/Subscriptions/name, or one of these with /$DeadLetterQueue behind it
+        path: String,
+        /// The first sequence number to look at
+        #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+        from: u64,
+        /// Most messages to show
+        #[arg(long, default_value_t = 20, value_name = "NUMBER")]
+        max: usize,
+        /// Only messages of this session
+        #[arg(long, value_name = "ID")]
+        session: Option<String>,
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Shows the change feed of a container
+    Feed {
+        #[command(subcommand)]
+        command: FeedCommand,
+    },
+    /// Sends events again that were sent before, with the ids they had
+    Replay {
+        /// Where to begin: beginning, or a time such as 2026-02-09T11:07:37Z
+        #[arg(long, value_name = "PLACE")]
+        from: String,
+        /// The topic or queue to send them to
+        #[arg(long, value_name = "TOPIC")]
+        to: String,
+        /// The container with the events
+        #[arg(long, default_value = "app/data", value_name = "CONTAINER")]
+        container: String,
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Writes the items of a container as lines of JSON
+    Export {
+        /// The container, such as app/data
+        container: String,
+        /// The file to write; standard output if there is none
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+    /// Writes lines of JSON into a container; items that are there are replaced
+    Import {
+        /// The container, such as app/data
+        container: String,
+        /// The file to read; standard input if there is none
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+    /// Reads everything in a data directory and checks that it fits together
+    Verify {
+        #[command(flatten)]
+        form: Form,
+    },
+}
+
+/// How to show things.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Form {
+    /// Writes JSON instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Checks the settings and shows what they come to
+    Check,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FeedCommand {
+    /// Shows the changes up to now
+    Read {
+        #[command(flatten)]
+        feed: FeedArguments,
+        /// Where to begin: beginning, now or a time such as 2026-02-09T11:07:37Z
+        #[arg(long, default_value = "beginning", value_name = "PLACE")]
+        from: String,
+    },
+    /// Shows changes as they are committed, until Ctrl-C
+    Tail {
+        #[command(flatten)]
+        feed: FeedArguments,
+        /// Where to begin: beginning, now or a time such as 2026-02-09T11:07:37Z
+        #[arg(long, default_value = "now", value_name = "PLACE")]
+        from: String,
+    },
+}
+
+/// What to show of a feed.
+#[derive(Debug, Args)]
+pub(crate) struct FeedArguments {
+    /// The container, such as app/data
+    pub(crate) container: String,
+    /// Most changes to show
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) max: Option<usize>,
+    /// Every version and deletes, where the container keeps them
+    #[arg(long)]
+    pub(crate) all_versions: bool,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ParkedCommand {
+    /// Lists the parked keys of all relays
+    List {
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Shows the events of a parked key in their order
+    Show {
+        /// The relay, as `parked list` shows it
+        relay: String,
+        /// The partition key: its text, or JSON such as ["a",1]
+        key: String,
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Has a parked key sent again in order, before later events of that key
+    Redrive {
+        /// The relay, as `parked list` shows it
+        relay: String,
+        /// The partition key: its text, or JSON such as ["a",1]
+        #[arg(required_unless_present = "all")]
+        key: Option<String>,
+        /// All keys that the relay has parked
+        #[arg(long, conflicts_with = "key")]
+        all: bool,
+    },
+    /// Throws the events of a parked key away; later ones are sent
+    Discard {
+        /// The relay, as `parked list` shows it
+        relay: String,
+        /// The partition key: its text, or JSON such as ["a",1]
+        key: String,
+    },
+}
+
+impl Settings {
+    pub(crate) fn overrides(self) -> Overrides {
+        let Self { config, store, listen, log } = self;
+        Overrides { file: config, store, listen, log }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_fits_together() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,142 @@
+//! The program `millstream`: store, broker and relays in one process, and the tools to look into
+//! them.
+//!
+//! Read `arguments` first (what it can do), then `up` and `demo` (the running program), then
+//! `admin` and `client` (the tools).
+
+mod admin;
+mod arguments;
+mod client;
+mod config;
+mod demo;
+mod failure;
+mod figures;
+mod http;
+mod live;
+mod output;
+mod relaying;
+mod show;
+mod system;
+mod tail;
+mod transfer;
+mod up;
+mod verify;
+
+use std::io::{IsTerminal, stderr};
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use crate::admin::{Request, parse_start};
+use crate::arguments::{
+    Arguments, Command, ConfigCommand, FeedArguments, FeedCommand, Form, ParkedCommand,
+};
+use crate::client::Client;
+use crate::config::{Config, LogFormat};
+use crate::failure::{Failure, Result};
+use crate::output::say;
+use crate::show::show;
+use crate::tail::{TailOptions, tail};
+use crate::transfer::{export, import};
+use crate::up::{UpOptions, up};
+use crate::verify::verify;
+
+fn main() -> ExitCode {
+    // A mistake on the command line ends here, with a sentence and code 2.
+    let arguments = Arguments::parse();
+    let outcome = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::from)
+        .and_then(|runtime| runtime.block_on(run(arguments)));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("millstream: {failure}");
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+async fn run(arguments: Arguments) -> Result<()> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|it| !it.is_empty());
+    let config = Config::load(&arguments.settings.overrides(), variable)?;
+    start_log(&config)?;
+    match arguments.command {
+        Command::Up { demo, rate } => up(&config, UpOptions { demo, per_second: rate }).await,
+        Command::Config { command: ConfigCommand::Check } => {
+            let text = toml::to_string(&config)
+                .map_err(|error| Failure::other(format!("could not show the settings: {error}")))?;
+            say(&format!("{text}# these settings can be used\n"));
+            Ok(())
+        }
+        Command::Topics { form } => ask(&config, Request::Topics, form).await,
+        Command::Lag { form } => ask(&config, Request::Lag, form).await,
+        Command::Leases { form } => ask(&config, Request::Leases, form).await,
+        Command::Parked { command } => parked(&config, command).await,
+        Command::Peek { path, from, max, session, form } => {
+            ask(&config, Request::Peek { path, from, max, session }, form).await
+        }
+        Command::Feed { command } => feed(&config, command).await,
+        Command::Replay { from, to, container, form } => {
+            parse_start(&from)?;
+            ask(&config, Request::Replay { container, from, to }, form).await
+        }
+        Command::Export { container, file } => export(&config, &container, file).await,
+        Command::Import { container, file } => import(&config, &container, file).await,
+        Command::Verify { form } => verify(&config, form.json).await,
+    }
+}
+
+async fn feed(config: &Config, command: FeedCommand) -> Result<()> {
+    let (FeedArguments { container, max, all_versions, form }, from, follow) = match command {
+        FeedCommand::Read { feed, from } => (feed, from, false),
+        FeedCommand::Tail { feed, from } => (feed, from, true),
+    };
+    let json = form.json;
+    tail(config, TailOptions { container, from, all_versions, max, follow, json }).await
+}
+
+async fn parked(config: &Config, command: ParkedCommand) -> Result<()> {
+    let plain = Form { json: false };
+    match command {
+        ParkedCommand::List { form } => ask(config, Request::ParkedList, form).await,
+        ParkedCommand::Show { relay, key, form } => {
+            ask(config, Request::ParkedShow { relay, key }, form).await
+        }
+        ParkedCommand::Redrive { relay, key, all: _ } => {
+            ask(config, Request::ParkedRedrive { relay, key }, plain).await
+        }
+        ParkedCommand::Discard { relay, key } => {
+            ask(config, Request::ParkedDiscard { relay, key }, plain).await
+        }
+    }
+}
+
+/// Asks one thing and shows the answer.
+async fn ask(config: &Config, request: Request, form: Form) -> Result<()> {
+    let client = Client::connect(config).await?;
+    let answer = client.ask(request).await;
+    client.close().await;
+    show(&answer?, form.json)
+}
+
+fn start_log(config: &Config) -> Result<()> {
+    let filter = EnvFilter::try_new(&config.log).map_err(|_| {
+        Failure::usage(format!(
+            "log is {:?}: write a level such as info, or several such as \
+             warn,millstream_relay=debug",
+            config.log
+        ))
+    })?;
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(stderr().is_terminal())
+        .with_writer(stderr);
+    match config.log_format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().init(),
+    }
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! Keeps relays running and knows how they are.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use millstream_core::{Container, Publisher};
+use millstream_processor::{Metrics, Notification, Notifications, ProcessorOptions, StartPosition};
+use millstream_relay::{MessageForm, Relay, RelayMonitor, RelayOptions};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::figures::Figures;
+use crate::system::System;
+
+/// How long a relay that ended rests before it is started again.
+const PAUSE: Duration = Duration::from_secs(3);
+/// Only one process can have the store open, so whoever held a lease before is gone, and this is
+/// how long that takes to be believed.
+const LEASE_DURATION: Duration = Duration::from_secs(5);
+const ROUND_INTERVAL: Duration = Duration::from_secs(1);
+/// The name of the instance; there is one per store.
+const INSTANCE: &str = "up";
+
+/// A relay that is to run.
+#[derive(Clone)]
+pub(crate) struct RelayPlan {
+    pub(crate) name: String,
+    pub(crate) data: Container,
+    pub(crate) publisher: Arc<dyn Publisher>,
+    pub(crate) options: RelayOptions,
+}
+
+/// How the relays are.
+#[derive(Debug, Default)]
+pub(crate) struct Board {
+    relays: Mutex<BTreeMap<String, Entry>>,
+}
+
+/// How a relay is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RelayView {
+    pub(crate) name: String,
+    /// Messages sent since the process started.
+    pub(crate) published: u64,
+    /// Why it does not run.
+    pub(crate) trouble: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    monitor: Option<RelayMonitor>,
+    /// By instances of it that ended.
+    published_before: u64,
+    trouble: Option<String>,
+}
+
+impl Board {
+    /// Every relay by name.
+    pub(crate) fn views(&self) -> Vec<RelayView> {
+        let relays = self.lock();
+        relays.iter().map(|(name, entry)| entry.view(name)).collect()
+    }
+
+    fn note(&self, name: &str, change: impl FnOnce(&mut Entry)) {
+        change(self.lock().entry(name.to_owned()).or_default());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+        self.relays.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    fn view(&self, name: &str) -> RelayView {
+        RelayView {
+            name: name.to_owned(),
+            published: self.published_before
+                + self.monitor.as_ref().map_or(0, RelayMonitor::messages_published),
+            trouble: self.trouble.clone(),
+        }
+    }
+
+    fn end(&mut self, trouble: String) {
+        let monitor = self.monitor.take();
+        self.published_before += monitor.map_or(0, |it| it.messages_published());
+        self.trouble = Some(trouble);
+    }
+}
+
+/// The settings of a relay as the configuration has them.
+pub(crate) fn options(config: &Config, source: &str) -> RelayOptions {
+    let processor = ProcessorOptions::default()
+        .start(StartPosition::Beginning)
+        .batch_items_max(500)
+        .in_flight_items_max(4_000)
+        .lease_duration(LEASE_DURATION)
+        .round_interval(ROUND_INTERVAL)
+        .leases_per_range(config.relay.leases_per_range);
+    let form = if config.relay.raw { MessageForm::Raw } else { MessageForm::CloudEvents };
+    RelayOptions::default().processor(processor).form(form).source(source)
+}
+
+/// Runs a relay until `shutdown`; one that fails is started again after a pause.
+pub(crate) async fn keep_running(
+    system: System,
+    plan: RelayPlan,
+    board: Arc<Board>,
+    figures: Arc<Figures>,
+    shutdown: CancellationToken,
+) {
+    board.note(&plan.name, |it| it.trouble = Some("it has not started yet".to_owned()));
+    let metrics: Arc<dyn Metrics> = figures;
+    while !shutdown.is_cancelled() {
+        let relay = Relay::new(&plan.data, &system.leases, &plan.name)
+            .options(plan.options.clone())
+            .instance(INSTANCE)
+            .clock(Arc::clone(&system.clock))
+            .ids(Arc::clone(&system.ids))
+            .metrics(Arc::clone(&metrics))
+            .spawn_with(|work| drop(tokio::spawn(work)));
+        let outcome = match relay.start(Arc::clone(&plan.publisher)).await {
+            Ok(mut started) => {
+                tokio::spawn(log(plan.name.clone(), started.notifications()));
+                let monitor = started.monitor();
+                board.note(&plan.name, |it| {
+                    it.monitor = Some(monitor);
+                    it.trouble = None;
+                });
+                started.run(shutdown.clone()).await
+            }
+            Err(error) => Err(error),
+        };
+        let Err(error) = outcome else { continue };
+        let report = error.report();
+        tracing::error!(relay = plan.name, error = report, "relay ended; it is started again");
+        board.note(&plan.name, |it| it.end(report));
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => (),
+            () = system.clock.sleep(PAUSE) => (),
+        }
+    }
+}
+
+/// Tells of what an operator should know.
+async fn log(relay: String, mut notifications: Notifications) {
+    while let Some(notification) = notifications.next().await {
+        if let Notification::Parked { partition_key, id, error, .. } = &notification {
+            tracing::error!(relay, partition_key, id, error, "event parked");
+        } else if let Notification::BreakerOpened { error } = &notification {
+            tracing::warn!(relay, error, "the destination is down; events wait");
+        } else if let Notification::HandlerFailed { attempt, error, .. } = &notification {
+            tracing::warn!(relay, attempt, error, "could not send events; they are sent again");
+        } else if notification == Notification::BreakerClosed {
+            tracing::warn!(relay, "the destination is back");
+        } else {
+            tracing::info!(relay, ?notification, "relay");
+        }
+    }
+}

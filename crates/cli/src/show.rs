@@ -1,0 +1,174 @@
+//! Answers as people read them.
+
+use crate::admin::{
+    Answer, EntityRow, LagRow, LeaseRow, ParkedChangeRow, ParkedRow, PeekedRow, ReplayRow,
+};
+use crate::failure::Result;
+use crate::output::{say, say_json, shortened, table};
+
+/// Most characters of an error or a body in a table.
+const CELL_MAX: usize = 80;
+
+/// Writes an answer as a table, or as JSON.
+pub(crate) fn show(answer: &Answer, json: bool) -> Result<()> {
+    match answer {
+        Answer::Topics(rows) if json => return say_json(rows),
+        Answer::Lag(rows) if json => return say_json(rows),
+        Answer::Leases(rows) if json => return say_json(rows),
+        Answer::ParkedList(rows) if json => return say_json(rows),
+        Answer::ParkedShow(rows) if json => return say_json(rows),
+        Answer::Peek(rows) if json => return say_json(rows),
+        Answer::Topics(rows) => say(&topics(rows)),
+        Answer::Lag(rows) => say(&lag(rows)),
+        Answer::Leases(rows) => say(&leases(rows)),
+        Answer::ParkedList(rows) => say(&parked_list(rows)),
+        Answer::ParkedShow(rows) => say(&parked_show(rows)),
+        Answer::Redriven(count) => {
+            say(&format!("{} sent again\n", counted(*count, "key is", "keys are")))
+        }
+        Answer::Discarded(count) => {
+            say(&format!("{} thrown away\n", counted(*count, "event was", "events were")));
+        }
+        Answer::Peek(rows) => say(&peek(rows)),
+        Answer::Replayed(row) if json => return say_json(row),
+        Answer::Replayed(row) => say(&replayed(row)),
+        Answer::Imported(count) => say(&format!("{count} items\n")),
+        // These have commands that show them page by page.
+        Answer::Feed(_) | Answer::Lines(_) => (),
+    }
+    Ok(())
+}
+
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+fn replayed(row: &ReplayRow) -> String {
+    let sent = counted(row.published, "event was sent", "events were sent");
+    let refused = match row.refused {
+        0 => String::new(),
+        count => format!(", {count} refused for good"),
+    };
+    format!("{sent}{refused}; a destination that detects duplicates drops those it knows\n")
+}
+
+fn topics(rows: &[EntityRow]) -> String {
+    let rows: Vec<[String; 7]> = rows
+        .iter()
+        .map(|row| {
+            let Some(counts) = &row.counts else {
+                let [none, path, kind] = [String::new(), row.path.clone(), row.kind.clone()];
+                return [path, kind, none.clone(), none.clone(), none.clone(), none.clone(), none];
+            };
+            [
+                row.path.clone(),
+                row.kind.clone(),
+                counts.active.to_string(),
+                counts.locked.to_string(),
+                counts.scheduled.to_string(),
+                counts.deferred.to_string(),
+                counts.dead_lettered.to_string(),
+            ]
+        })
+        .collect();
+    let headings = ["PATH", "KIND", "ACTIVE", "LOCKED", "SCHEDULED", "DEFERRED", "DEAD"];
+    table(headings, &rows)
+}
+
+fn lag(rows: &[LagRow]) -> String {
+    if rows.is_empty() {
+        return "no relay has run yet\n".to_owned();
+    }
+    let rows: Vec<[String; 5]> = rows
+        .iter()
+        .map(|row| {
+            [
+                format!("{}{}", row.relay, if row.paused { " (paused)" } else { "" }),
+                row.container.clone(),
+                row.commits.to_string(),
+                row.seconds.map_or("unknown".to_owned(), |it| format!("{it:.1} s")),
+                row.leases.to_string(),
+            ]
+        })
+        .collect();
+    table(["RELAY", "CONTAINER", "COMMITS BEHIND", "OLDEST", "LEASES"], &rows)
+}
+
+fn leases(rows: &[LeaseRow]) -> String {
+    if rows.is_empty() {
+        return "no relay has run yet\n".to_owned();
+    }
+    let rows: Vec<[String; 7]> = rows
+        .iter()
+        .map(|row| {
+            [
+                row.relay.clone(),
+                row.keys.clone(),
+                row.owner.clone().unwrap_or_else(|| "nobody".to_owned()),
+                row.state.clone(),
+                row.handled.map_or("nothing".to_owned(), |it| it.to_string()),
+                row.handled_at.clone().unwrap_or_default(),
+                shortened(&row.failing.join("; "), CELL_MAX),
+            ]
+        })
+        .collect();
+    table(["RELAY", "KEYS", "OWNER", "STATE", "HANDLED", "COMMITTED AT", "FAILING"], &rows)
+}
+
+fn parked_list(rows: &[ParkedRow]) -> String {
+    if rows.is_empty() {
+        return "nothing is parked\n".to_owned();
+    }
+    let rows: Vec<[String; 7]> = rows
+        .iter()
+        .map(|row| {
+            [
+                row.relay.clone(),
+                row.partition_key.clone(),
+                row.state.clone(),
+                row.parked.to_string(),
+                row.attempts.to_string(),
+                row.first_parked_at.clone(),
+                shortened(&row.error, CELL_MAX),
+            ]
+        })
+        .collect();
+    table(["RELAY", "KEY", "STATE", "EVENTS", "ATTEMPTS", "SINCE", "ERROR"], &rows)
+}
+
+fn parked_show(rows: &[ParkedChangeRow]) -> String {
+    let rows: Vec<[String; 5]> = rows
+        .iter()
+        .map(|row| {
+            [
+                row.lsn.to_string(),
+                row.id.clone(),
+                row.committed_at.clone(),
+                row.attempts.to_string(),
+                shortened(row.error.as_deref().unwrap_or("waits behind the first"), CELL_MAX),
+            ]
+        })
+        .collect();
+    table(["COMMIT", "ID", "COMMITTED AT", "ATTEMPTS", "ERROR"], &rows)
+}
+
+fn peek(rows: &[PeekedRow]) -> String {
+    if rows.is_empty() {
+        return "no messages\n".to_owned();
+    }
+    let rows: Vec<[String; 7]> = rows
+        .iter()
+        .map(|row| {
+            [
+                row.sequence_number.to_string(),
+                row.enqueued_at.clone(),
+                row.session_id.clone().unwrap_or_default(),
+                row.subject.clone().unwrap_or_default(),
+                row.state.clone(),
+                row.delivery_count.to_string(),
+                shortened(&row.body, CELL_MAX),
+            ]
+        })
+        .collect();
+    table(["NUMBER", "SINCE", "SESSION", "SUBJECT", "STATE", "DELIVERIES", "BODY"], &rows)
+}

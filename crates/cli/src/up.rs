@@ -1,0 +1,294 @@
+//! `millstream up`: store, broker and relays in one process, until somebody stops it.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use millstream_core::Publisher;
+use millstream_webhook::{Signer, Webhook, WebhookOptions};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::client::Address;
+use crate::config::{Config, WebhookConfig};
+use crate::demo::{self, Demo};
+use crate::failure::{Failure, Result};
+use crate::figures::Figures;
+use crate::http::{self, Service};
+use crate::live::Live;
+use crate::output::say;
+use crate::relaying::{self, Board, RelayPlan, keep_running};
+use crate::system::{self, RELAY, System, webhook_relay};
+
+/// How long requests that have begun may take when the program stops.
+const SERVER_GRACE: Duration = Duration::from_secs(5);
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UpOptions {
+    /// Runs the contacts service with its consumers.
+    pub(crate) demo: bool,
+    /// Changes a second in the demonstration.
+    pub(crate) per_second: f64,
+}
+
+/// Runs until a signal.
+pub(crate) async fn up(config: &Config, options: UpOptions) -> Result<()> {
+    let mut signals = Signals::new()?;
+    let listener = TcpListener::bind(config.listen).await.map_err(|error| {
+        let listen = config.listen;
+        Failure::other(format!(
+            "could not listen on {listen}: {error}; choose another address with --listen"
+        ))
+    })?;
+    let address = reachable(listener.local_addr()?);
+    let (system, service) = System::open(config).await?;
+    let broker = Stoppable::start(|shutdown| service.run(shutdown));
+    let plan = Plan::prepare(&system, config, options, address).await?;
+    let figures = plan.demo.as_ref().map(|it| it.figures.clone());
+    let board = Arc::new(Board::default());
+    let running = plan.start(&system, &board, broker, listener)?;
+    announce(config, address, options.demo);
+
+    let mut live = Live::new(system.clone(), board, figures);
+    tokio::select! {
+        biased;
+        () = signals.next() => (),
+        () = live.run() => (),
+    }
+    say(&live.end("stopping"));
+    tokio::select! {
+        biased;
+        () = running.stop() => (),
+        () = signals.next() => {
+            return Err(Failure::other("stopped at once; whatever was acknowledged is safe"));
+        }
+    }
+    say("stopped\n");
+    Ok(())
+}
+
+/// What is to run.
+struct Plan {
+    relays: Vec<RelayPlan>,
+    demo: Option<Demo>,
+    address: Address,
+    address_file: PathBuf,
+}
+
+/// What runs.
+struct Running {
+    work: JoinSet<()>,
+    stop_work: CancellationToken,
+    server: Stoppable,
+    broker: Stoppable,
+    /// Goes away with the process it tells of.
+    _note: AddressNote,
+}
+
+/// A task that can be told to end.
+struct Stoppable {
+    task: JoinHandle<()>,
+    shutdown: CancellationToken,
+}
+
+impl Plan {
+    async fn prepare(
+        system: &System,
+        config: &Config,
+        options: UpOptions,
+        address: SocketAddr,
+    ) -> Result<Self> {
+        let mut relays = vec![events_relay(system, config).await?];
+        for webhook in &config.webhooks {
+            relays.push(webhook_plan(system, config, webhook).await?);
+        }
+        let mut demo = None;
+        if options.demo {
+            let own = address.to_string();
+            let mut prepared = Demo::prepare(system, config, &own, options.per_second).await?;
+            relays.append(&mut prepared.relays);
+            demo = Some(prepared);
+        }
+        let address_file = Address::file(&config.directory()?);
+        let address = Address { address, token: demo::secret(&*system.ids) };
+        Ok(Self { relays, demo, address, address_file })
+    }
+
+    fn start(
+        self,
+        system: &System,
+        board: &Arc<Board>,
+        broker: Stoppable,
+        listener: TcpListener,
+    ) -> Result<Running> {
+        let figures = Arc::new(Figures::default());
+        let service = Service {
+            system: system.clone(),
+            board: Arc::clone(board),
+            figures: Arc::clone(&figures),
+            demo: self.demo.as_ref().map(|it| it.figures.clone()),
+            broker: broker.task.abort_handle(),
+            token: self.address.token.clone(),
+        };
+        let mut router = http::router(Arc::new(service));
+        let (mut work, stop_work) = (JoinSet::new(), CancellationToken::new());
+        if let Some(demo) = self.demo {
+            router = router.merge(demo.router.clone());
+            demo.start(&mut work, &stop_work);
+        }
+        let server = Stoppable::start(|shutdown| serve(listener, router, shutdown));
+        for plan in self.relays {
+            let (board, figures) = (Arc::clone(board), Arc::clone(&figures));
+            work.spawn(keep_running(system.clone(), plan, board, figures, stop_work.clone()));
+        }
+        let note = AddressNote::write(self.address_file, &self.address)?;
+        Ok(Running { work, stop_work, server, broker, _note: note })
+    }
+}
+
+impl Running {
+    /// Ends everything: those who send before those who take.
+    async fn stop(mut self) {
+        self.stop_work.cancel();
+        while self.work.join_next().await.is_some() {}
+        // A request that takes longer is cut off.
+        let _ = tokio::time::timeout(SERVER_GRACE, self.server.stop()).await;
+        self.broker.stop().await;
+    }
+}
+
+impl Stoppable {
+    fn start<F: Future<Output = ()> + Send + 'static>(
+        work: impl FnOnce(CancellationToken) -> F,
+    ) -> Self {
+        let shutdown = CancellationToken::new();
+        Self { task: tokio::spawn(work(shutdown.clone())), shutdown }
+    }
+
+    async fn stop(self) {
+        self.shutdown.cancel();
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "a part of the program panicked");
+        }
+    }
+}
+
+/// SIGINT and SIGTERM.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self> {
+        let interrupt = signal(SignalKind::interrupt())?;
+        Ok(Self { interrupt, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            biased;
+            _ = self.interrupt.recv() => (),
+            _ = self.terminate.recv() => (),
+        }
+    }
+}
+
+/// The file that tells commands where this process answers; gone when it is dropped.
+struct AddressNote(PathBuf);
+
+impl AddressNote {
+    fn write(path: PathBuf, address: &Address) -> Result<Self> {
+        address.write(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for AddressNote {
+    fn drop(&mut self) {
+        // Best effort: commands that find it without a process say so.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+async fn events_relay(system: &System, config: &Config) -> Result<RelayPlan> {
+    system.ensure_topic(&config.relay.topic, &config.relay.subscriptions).await?;
+    Ok(RelayPlan {
+        name: RELAY.to_owned(),
+        data: system.container(&system::data_name()?.to_string()).await?,
+        publisher: Arc::new(system.broker.publisher(config.relay.topic.as_str())),
+        options: relaying::options(config, &config.relay.source),
+    })
+}
+
+async fn webhook_plan(
+    system: &System,
+    config: &Config,
+    webhook: &WebhookConfig,
+) -> Result<RelayPlan> {
+    let mut options = WebhookOptions::default();
+    if let Some(name) = &webhook.secret_env {
+        let secret = std::env::var(name).map_err(|_| {
+            Failure::usage(format!(
+                "the webhook {:?} takes its secret from {name}, which is not set",
+                webhook.name
+            ))
+        })?;
+        options = options.signer(Signer::new(&secret)?);
+    }
+    let publisher: Arc<dyn Publisher> =
+        Arc::new(Webhook::new(&webhook.url, options)?.clock(Arc::clone(&system.clock)));
+    let mut options = relaying::options(config, &config.relay.source);
+    if webhook.all_documents {
+        options = options.all_documents();
+    }
+    let data = system.container(&system::data_name()?.to_string()).await?;
+    Ok(RelayPlan { name: webhook_relay(&webhook.name), data, publisher, options })
+}
+
+async fn serve(listener: TcpListener, router: Router, shutdown: CancellationToken) {
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
+    let serving = axum::serve(listener, service).with_graceful_shutdown(shutdown.cancelled_owned());
+    if let Err(error) = serving.await {
+        tracing::error!(%error, "could not go on listening");
+    }
+}
+
+/// Where this machine reaches a listener that may listen everywhere.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V4(it) if it.ip().is_unspecified() => ([127, 0, 0, 1], it.port()).into(),
+        SocketAddr::V6(it) if it.ip().is_unspecified() => {
+            (std::net::Ipv6Addr::LOCALHOST, it.port()).into()
+        }
+        SocketAddr::V4(_) | SocketAddr::V6(_) => address,
+    }
+}
+
+fn announce(config: &Config, address: SocketAddr, has_demo: bool) {
+    let topic = &config.relay.topic;
+    let mut text = format!(
+        "millstream is up\n\
+         \x20 data       {}\n\
+         \x20 relay      app/data -> topic {topic}\n\
+         \x20 health     http://{address}/health, /ready\n\
+         \x20 metrics    http://{address}/metrics\n",
+        config.store
+    );
+    for webhook in &config.webhooks {
+        text += &format!("  webhook    app/data -> {}\n", webhook.name);
+    }
+    if has_demo {
+        text += &format!(
+            "  contacts   http://{address}/api/contacts, described in /openapi.json\n\
+             \x20 consumers  http://{address}/api/search?text=ada, and a webhook\n"
+        );
+    }
+    say(&format!("{text}Ctrl-C stops it.\n\n"));
+}

@@ -1,0 +1,94 @@
+use std::fs;
+
+use crate::process::run;
+
+#[track_caller]
+fn check(config: &str, arguments: &[&str], code: i32, expected: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("millstream.toml"), config).unwrap();
+    let ended = run(directory.path(), arguments);
+    assert_eq!(ended.code, Some(code), "{ended:?}");
+    let text = if code == 0 { &ended.out } else { &ended.err };
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn good_settings_are_shown_with_what_was_left_out() {
+    let config = "log = \"info\"\n[[webhooks]]\nname = \"a\"\nurl = \"http://localhost/hook\"\n";
+    let expected = "\
+store = \"file:data\"
+listen = \"127.0.0.1:8081\"
+log_format = \"text\"
+log = \"info\"
+
+[relay]
+topic = \"events\"
+subscriptions = [\"default\"]
+source = \"millstream\"
+raw = false
+leases_per_range = 4
+
+[[webhooks]]
+name = \"a\"
+url = \"http://localhost/hook\"
+all_documents = false
+# these settings can be used
+";
+    check(config, &["config", "check"], 0, expected);
+}
+
+#[test]
+fn wrong_settings_are_told_in_a_sentence() {
+    check(
+        "[relay]\nleases_per_range = 0",
+        &["config", "check"],
+        2,
+        "millstream: relay.leases_per_range must be between 1 and 64\n",
+    );
+    check(
+        "",
+        &["config", "check", "--store", "redis://here"],
+        2,
+        "millstream: store is \"redis://here\": this version keeps everything in a directory; \
+         write file: and its path, such as file:./data\n",
+    );
+    check(
+        "",
+        &["config", "check", "--log", "a=b=c"],
+        2,
+        "millstream: log is \"a=b=c\": write a level such as info, or several such as \
+         warn,millstream_relay=debug\n",
+    );
+    check(
+        "",
+        &["config", "check", "--config", "nowhere.toml"],
+        2,
+        "millstream: could not read nowhere.toml: No such file or directory (os error 2)\n",
+    );
+    check(
+        "[[webhooks]]\nname = \"a\"\nurl = \"http://localhost/\"\nsecret_env = \"NOT_SET\"",
+        &["up", "--listen", "127.0.0.1:0"],
+        2,
+        "millstream: the webhook \"a\" takes its secret from NOT_SET, which is not set\n",
+    );
+}
+
+#[test]
+fn commands_say_when_there_is_no_store() {
+    check(
+        "",
+        &["topics"],
+        1,
+        "millstream: there is no store in data; `millstream up` makes one, --store names another\n",
+    );
+}
+
+#[test]
+fn mistakes_on_the_command_line_end_with_2() {
+    let directory = tempfile::tempdir().unwrap();
+    for arguments in [&["upp"][..], &["up", "--rate", "1"], &["parked", "redrive", "events"]] {
+        let ended = run(directory.path(), arguments);
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.err.starts_with("error: "), "{ended:?}");
+    }
+}
