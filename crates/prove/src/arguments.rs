@@ -1,0 +1,148 @@
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use millstream_crash::{Error, Random, Result};
+use millstream_prove::{Mutant, Phase};
+
+pub(crate) const HELP: &str = "\
+Kills a service, its relay, its broker and its consumer over and over, and counts what arrives.
+
+usage: millstream-prove [OPTION VALUE]...
+
+  --rounds N     kills with SIGKILL (default 35); a few more, to bring a directory to its end
+  --minutes M    go on for so long instead
+  --seed N       same choices again (default: a fresh one, printed)
+  --life MILLIS  longest life of a node under load (default 1500)
+  --mutant NAME  plant a bug: acknowledge-early, no-inbox, reversed, settle-first
+  --scratch DIR  where stores live (default: memory, if the system offers a directory there)
+
+A run that finds something says so and ends with 1.
+";
+
+/// Everything the command line can say.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Arguments {
+    pub(crate) command: Command,
+    pub(crate) rounds: u64,
+    pub(crate) duration: Option<Duration>,
+    pub(crate) seed: u64,
+    pub(crate) life_max: Duration,
+    pub(crate) mutant: Option<Mutant>,
+    pub(crate) scratch: PathBuf,
+    // What only a node is told.
+    pub(crate) directory: PathBuf,
+    pub(crate) phase: Phase,
+    pub(crate) detects_duplicates: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    Help,
+    Prove,
+    Node,
+}
+
+impl Arguments {
+    pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Self> {
+        let memory = PathBuf::from("/dev/shm");
+        let mut parsed = Self {
+            command: Command::Prove,
+            rounds: 35,
+            duration: None,
+            seed: Random::fresh_seed(),
+            life_max: Duration::from_millis(1500),
+            mutant: None,
+            scratch: if memory.is_dir() { memory } else { std::env::temp_dir() },
+            directory: PathBuf::new(),
+            phase: Phase::Storm,
+            detects_duplicates: false,
+        };
+        let mut words = words.into_iter();
+        while let Some(name) = words.next() {
+            match name.as_str() {
+                "help" | "--help" | "-h" => {
+                    parsed.command = Command::Help;
+                    return Ok(parsed);
+                }
+                "node" => parsed.command = Command::Node,
+                _ => {
+                    let value = words.next();
+                    let value = value.ok_or_else(|| misused(format!("{name} needs a value")))?;
+                    parsed.set(&name, &value)?;
+                }
+            }
+        }
+        Ok(parsed)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        match name {
+            "--rounds" => self.rounds = number(name, value)?,
+            "--minutes" => {
+                let minutes: f64 = number(name, value)?;
+                let duration = Duration::try_from_secs_f64(minutes * 60.0);
+                self.duration = Some(duration.map_err(|_| no_number(name, value))?);
+            }
+            "--seed" => self.seed = number(name, value)?,
+            "--life" => self.life_max = Duration::from_millis(number(name, value)?),
+            "--mutant" => self.mutant = Some(value.parse()?),
+            "--scratch" => self.scratch = PathBuf::from(value),
+            "--directory" => self.directory = PathBuf::from(value),
+            "--phase" => {
+                self.phase = match value {
+                    "storm" => Phase::Storm,
+                    "calm" => Phase::Calm,
+                    _ => return Err(misused(format!("there is no phase {value:?}"))),
+                };
+            }
+            "--detects-duplicates" => self.detects_duplicates = value == "yes",
+            _ => return Err(misused(format!("there is no option {name}"))),
+        }
+        Ok(())
+    }
+}
+
+fn number<T: FromStr>(name: &str, value: &str) -> Result<T> {
+    value.parse().map_err(|_| no_number(name, value))
+}
+
+fn no_number(name: &str, value: &str) -> Error {
+    misused(format!("{name} needs a number, not {value:?}"))
+}
+
+fn misused(reason: String) -> Error {
+    Error::new("read the arguments").because(reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Arguments> {
+        Arguments::parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[track_caller]
+    fn check_refused(line: &str, reason: &str) {
+        let report = parse(line).unwrap_err().report();
+        assert_eq!(report, format!("could not read the arguments: {reason}"));
+    }
+
+    #[test]
+    fn options_are_read_in_any_order() {
+        let parsed = parse("--mutant reversed --minutes 0.5 --seed 7").unwrap();
+        assert_eq!(parsed.mutant, Some(Mutant::Reversed));
+        assert_eq!(parsed.duration, Some(Duration::from_secs(30)));
+        assert_eq!((parsed.command, parsed.seed, parsed.rounds), (Command::Prove, 7, 35));
+        assert_eq!(parse("--rounds 3 --help").unwrap().command, Command::Help);
+    }
+
+    #[test]
+    fn misuse_is_refused_with_a_sentence() {
+        check_refused("--rounds", "--rounds needs a value");
+        check_refused("--rounds x", "--rounds needs a number, not \"x\"");
+        check_refused("--minutes -1", "--minutes needs a number, not \"-1\"");
+        check_refused("--fast 1", "there is no option --fast");
+    }
+}

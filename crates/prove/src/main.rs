@@ -1,0 +1,92 @@
+//! The command line of the proof from end to end.
+#![allow(clippy::print_stdout, reason = "this is a command line tool")]
+
+mod arguments;
+
+use std::env;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use millstream_crash::{Attempt, Result};
+use millstream_prove::{NodeOptions, ProveOptions, Report, prove, run_node};
+
+use crate::arguments::{Arguments, Command, HELP};
+
+fn main() -> ExitCode {
+    match Arguments::parse(env::args().skip(1)).and_then(run) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("{}", error.report());
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Returns whether all is well.
+fn run(arguments: Arguments) -> Result<bool> {
+    match arguments.command {
+        Command::Help => {
+            print!("{HELP}");
+            Ok(true)
+        }
+        Command::Node => {
+            let Arguments { directory, seed, phase, detects_duplicates, mutant, .. } = arguments;
+            run_node(&NodeOptions { directory, seed, phase, detects_duplicates, mutant })?;
+            Ok(true)
+        }
+        Command::Prove => {
+            println!("seed {}", arguments.seed);
+            let options = ProveOptions {
+                executable: env::current_exe().attempt(|| "find this program")?,
+                rounds: arguments.rounds,
+                duration: arguments.duration,
+                seed: arguments.seed,
+                life_max: arguments.life_max,
+                scratch: arguments.scratch,
+                mutant: arguments.mutant,
+            };
+            let report = prove(&options, |report| {
+                progress(report);
+                true
+            })?;
+            print(&report);
+            Ok(report.is_well())
+        }
+    }
+}
+
+fn print(report: &Report) {
+    let Report { kills, relays_killed, consumers_killed, brokers_killed, outages, .. } = report;
+    println!();
+    println!("killed with SIGKILL     {kills} nodes (service, relay, broker and consumer at once)");
+    println!("killed inside a node    {relays_killed} relays, {consumers_killed} consumers,");
+    println!("                        {brokers_killed} brokers; {outages} outages of the broker");
+    println!("commits acknowledged    {} with {} events", report.commits, report.events);
+    println!("committed unheard of    {} events", report.events_unacknowledged);
+    println!("events with effect      {}", report.delivered);
+    println!("lost                    {}", report.lost);
+    println!("out of order per key    {}", report.reordered);
+    println!("duplicates seen         {}", report.duplicates_absorbed + report.repeated);
+    println!("  absorbed by the inbox {}", report.duplicates_absorbed);
+    println!("  with effect again     {}", report.repeated);
+    let (keys, changes) = (report.parked_keys, report.parked_changes);
+    println!("parked                  {keys} keys with {changes} changes");
+    println!("  redriven in order     {} keys", report.redriven_in_order);
+    for finding in &report.findings {
+        println!("FOUND: {finding}");
+    }
+    println!("figure prove.rounds {kills}");
+    println!("figure prove.lost {}", report.lost);
+    println!("figure prove.reordered {}", report.reordered);
+    println!("figure prove.duplicates_absorbed {}", report.duplicates_absorbed);
+}
+
+/// Overwrites one line; says nothing if nobody watches.
+fn progress(report: &Report) {
+    if io::stderr().is_terminal() {
+        let Report { kills, commits, findings, .. } = report;
+        eprint!("\r{kills} kills, {commits} commits, {} findings\x1b[K", findings.len());
+        let _ = io::stderr().flush();
+    }
+}

@@ -1,0 +1,139 @@
+//! The service: entities that count, each change an event.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use millstream_crash::{Attempt, Error, Random, Result};
+use millstream_outbox::{
+    Coalescing, DomainEvent, Entity, ErrorKind, Events, NewEvent, Outbox, UnitOfWork,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::say::say;
+use crate::world::World;
+
+/// Keys that commits go to; one of them is poisoned.
+pub(crate) const KEYS: u64 = 1000;
+/// The keys that get half of the commits, so that a key has many events in a short run.
+const KEYS_BUSY: u64 = 20;
+/// The key whose events are refused, a busy one.
+pub(crate) const POISONED: &str = "key-7";
+/// Tasks that commit, each to keys of its own.
+const WRITERS: u64 = 8;
+/// The longest pause of a writer between two commits.
+const PAUSE_MICROS_MAX: u64 = 8_000;
+/// Most events in one commit.
+const EVENTS_MAX: u64 = 3;
+
+/// An entity that counts the events it raised.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Account {
+    id: String,
+    pub(crate) version: u64,
+    #[serde(skip)]
+    events: Events,
+}
+
+#[derive(Serialize)]
+struct Counted {
+    version: u64,
+}
+
+impl DomainEvent for Counted {
+    fn action(&self) -> &'static str {
+        "Counted"
+    }
+}
+
+impl Account {
+    fn count(&mut self) {
+        self.version += 1;
+        self.events.raise(Counted { version: self.version });
+    }
+}
+
+impl Entity for Account {
+    const TYPE: &'static str = "account";
+    const COALESCING: Coalescing = Coalescing::KeepAll;
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn events(&self) -> &Events {
+        &self.events
+    }
+
+    fn created_event(&self) -> Option<NewEvent> {
+        Some(Counted { version: self.version }.into())
+    }
+}
+
+/// Commits to an outbox, and tells what was acknowledged.
+#[derive(Clone)]
+pub(crate) struct Service {
+    outbox: Outbox,
+}
+
+impl Service {
+    pub(crate) fn new(world: &World) -> Result<Self> {
+        let (clock, ids) = (Arc::clone(&world.clock), Arc::clone(&world.ids));
+        let outbox = Outbox::new(&world.data, clock, ids).attempt(|| "open the outbox")?;
+        Ok(Self { outbox })
+    }
+
+    /// Commits for ever.
+    pub(crate) async fn run(&self, seed: u64) -> Result<()> {
+        let writers = (0..WRITERS).map(|writer| async move {
+            let mut random = Random::new(seed ^ (writer << 32));
+            loop {
+                let keys = if random.one_in(2) { KEYS_BUSY } else { KEYS };
+                // Only writer n changes keys n, n + 8 and so on.
+                let key = random.below(keys) / WRITERS * WRITERS + writer;
+                self.commit(&format!("key-{key}"), 1 + random.below(EVENTS_MAX)).await?;
+                let pause = random.below(PAUSE_MICROS_MAX);
+                tokio::time::sleep(Duration::from_micros(pause)).await;
+            }
+        });
+        // None of them ends but by an error.
+        let outcomes: Vec<Result<()>> = join_all(writers).await;
+        outcomes.into_iter().collect()
+    }
+
+    /// One commit of an entity with so many events.
+    pub(crate) async fn commit(&self, key: &str, events: u64) -> Result<()> {
+        let mut unit = self.outbox.unit();
+        let found = unit.read::<Account>(key, key).await.attempt(|| format!("read {key}"))?;
+        let before = found.as_ref().map_or(0, |it| it.entity.version);
+        let changed = match found {
+            Some(mut found) => {
+                for _ in 0..events {
+                    found.entity.count();
+                }
+                unit.update(found.entity, found.etag)
+            }
+            None => {
+                let (id, events) = (key.to_owned(), Events::for_new());
+                unit.create(Account { id, version: 1, events })
+            }
+        };
+        changed.attempt(|| format!("change {key}"))?;
+        let ids = commit_surely(&mut unit, key).await?;
+        say(format!("ack {key} {} {}", before + 1, ids.join(" ")));
+        Ok(())
+    }
+}
+
+/// Commits, again while nobody knows whether it happened, and returns the ids of the events.
+async fn commit_surely(unit: &mut UnitOfWork, key: &str) -> Result<Vec<String>> {
+    loop {
+        match unit.commit().await {
+            Ok(committed) => {
+                return Ok(committed.events.iter().map(|it| it.event.id.to_string()).collect());
+            }
+            Err(error) if *error.kind() == ErrorKind::Unknown => {}
+            Err(error) => return Err(Error::new(format!("commit {key}")).because(error)),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The proof against real processes: a short run is well, and planted bugs are found.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use millstream_prove::{Mutant, ProveOptions, Report, prove};
+
+fn run(mutant: Option<Mutant>, rounds: u64) -> Report {
+    let memory = PathBuf::from("/dev/shm");
+    let options = ProveOptions {
+        executable: PathBuf::from(env!("CARGO_BIN_EXE_millstream-prove")),
+        rounds,
+        duration: None,
+        seed: 7,
+        life_max: Duration::from_millis(700),
+        scratch: if memory.is_dir() { memory } else { std::env::temp_dir() },
+        mutant,
+    };
+    // The first finding is enough.
+    prove(&options, Report::is_well).unwrap()
+}
+
+#[test]
+fn nothing_is_lost_reordered_or_repeated_whatever_is_killed() {
+    let report = run(None, 6);
+    assert!(report.is_well(), "{report:#?}");
+    assert!(6 <= report.kills && 0 < report.commits, "{report:#?}");
+    assert_eq!(report.events + report.events_unacknowledged, report.delivered, "{report:#?}");
+    assert_eq!((report.parked_keys, report.redriven_in_order), (1, 1), "{report:#?}");
+}
+
+#[track_caller]
+fn check_caught(mutant: Mutant, count: impl Fn(&Report) -> u64) {
+    let report = run(Some(mutant), 30);
+    assert!(0 < count(&report), "{} was not caught: {report:#?}", mutant.name());
+}
+
+#[test]
+fn a_relay_that_acknowledges_before_it_has_published_is_caught() {
+    check_caught(Mutant::AcknowledgeEarly, |it| it.lost);
+}
+
+#[test]
+fn a_consumer_without_inbox_is_caught() {
+    check_caught(Mutant::NoInbox, |it| it.repeated);
+}
+
+#[test]
+fn a_relay_that_publishes_last_first_is_caught() {
+    check_caught(Mutant::Reversed, |it| it.reordered);
+}
+
+#[test]
+fn a_consumer_that_completes_before_the_effect_is_caught() {
+    check_caught(Mutant::SettleFirst, |it| it.lost);
+}
