@@ -22,6 +22,15 @@ const LOADERS: u64 = 32;
 
 /// Creates a container with one range; items expire if they say when.
 pub(crate) async fn create(containers: &dyn Containers, name: &str) -> Result<Container> {
+    create_divided(containers, name, 1).await
+}
+
+/// Creates a container as [`create`] does, with so many ranges.
+pub(crate) async fn create_divided(
+    containers: &dyn Containers,
+    name: &str,
+    ranges: u32,
+) -> Result<Container> {
     match containers.create_database(DATABASE).await {
         Ok(_) => (),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => (),
@@ -29,7 +38,8 @@ pub(crate) async fn create(containers: &dyn Containers, name: &str) -> Result<Co
     }
     let name = ContainerName::new(DATABASE, name)?;
     let settings = ContainerSettings::new(PartitionKeyDefinition::hash("/partitionKey")?)
-        .default_ttl(TimeToLive::Never);
+        .default_ttl(TimeToLive::Never)
+        .ranges(ranges);
     containers.create(&name, settings).await?;
     Ok(containers.open(&name).await?)
 }

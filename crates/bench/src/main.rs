@@ -15,6 +15,8 @@ mod measure;
 mod options;
 mod postgres;
 mod postgres_server;
+mod processor;
+mod relay;
 mod report;
 mod rounds;
 mod start;
@@ -24,9 +26,16 @@ mod workload;
 
 use std::{error::Error, process::ExitCode};
 
+use mimalloc::MiMalloc;
 use tokio::runtime::Runtime;
 
 use crate::{options::Options, report::Figures};
+
+/// Meant for the `millstream` binary too: a commit asks for memory some forty times.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+/// Said with the figures, for an embedding application may have another one.
+const ALLOCATOR_NAME: &str = "mimalloc";
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -36,24 +45,29 @@ const WORKER_THREADS: usize = 2;
 const USAGE: &str = "\
 usage: bench NAME [options]
 
-  commit   commits against the raw disk and a PostgreSQL outbox
-  feed     reading changes in order, and their cost as the container grows
-  ttl      commits before and while many items expire
-  start    opening a store with many items, and its memory
+  commit     commits against the raw disk and a PostgreSQL outbox
+  feed       reading changes in order, and their cost as the container grows
+  ttl        commits before and while many items expire
+  start      opening a store with many items, and its memory
+  processor  changes through a processor against the raw feed, and when a commit gets there
+  relay      from a commit to a subscriber of the broker, and a backlog through the relay
 
   --seconds N        length of one round (5)
   --rounds N         rounds of each subject (3)
   --directory PATH   where to put the data; not a memory file system (target/bench)
   --writers N,N      commit: numbers of writers (1,8,64)
   --long-seconds N   commit: length of the long run at 64 writers, 0 for none (120)
-  --no-postgres      commit: leave PostgreSQL out
+  --no-postgres      commit, relay: leave PostgreSQL out
   --overwrite-floor  commit: measure a floor that writes into existing blocks, too
+  --items N          processor: changes that are processed in a round; relay: events of the
+                     backlog (300000)
   --percent N        feed, ttl, start: this part of the items only, for a quick look (100)
 ";
 
 fn main() -> ExitCode {
     match run() {
         Ok(figures) => {
+            eprintln!("allocator of this process: {ALLOCATOR_NAME}");
             print!("{figures}");
             ExitCode::SUCCESS
         }
@@ -77,6 +91,8 @@ fn run() -> Result<Figures> {
         "feed" => runtime.block_on(feed::run(&options)),
         "ttl" => runtime.block_on(ttl::run(&options)),
         "start" => runtime.block_on(start::run(&options)),
+        "relay" => runtime.block_on(relay::run(&options)),
+        "processor" => runtime.block_on(processor::run(&options)),
         other => Err(format!("there is no benchmark {other:?}\n\n{USAGE}").into()),
     }
 }

@@ -22,6 +22,7 @@ pub(crate) struct Options {
     pub(crate) postgres: bool,
     pub(crate) overwrite_floor: bool,
     pub(crate) percent: u64,
+    pub(crate) items: u64,
 }
 
 impl Default for Options {
@@ -36,6 +37,7 @@ impl Default for Options {
             postgres: true,
             overwrite_floor: false,
             percent: 100,
+            items: 300_000,
         }
     }
 }
@@ -66,12 +68,16 @@ impl Options {
                 }
                 "--long-seconds" => options.long_seconds = number(&name, &value)?,
                 "--percent" => options.percent = number(&name, &value)?,
+                "--items" => options.items = number(&name, &value)?,
                 "--directory" => options.directory = PathBuf::from(value),
                 _ => return Err(format!("there is no option {name:?}").into()),
             }
         }
         if options.seconds == 0 || options.rounds == 0 || options.writers.contains(&0) {
             return Err("seconds, rounds and writers must be at least 1".into());
+        }
+        if options.items == 0 {
+            return Err("there must be at least 1 item".into());
         }
         Ok(options)
     }
@@ -124,6 +130,7 @@ mod tests {
         check("--seconds", Err("--seconds needs a value"));
         check("--seconds x", Err("--seconds needs a number, not \"x\""));
         check("--rounds 0", Err("seconds, rounds and writers must be at least 1"));
+        check("--items 0", Err("there must be at least 1 item"));
         check("--fast 1", Err("there is no option \"--fast\""));
     }
 }

@@ -129,7 +129,8 @@ async fn connect(config: &Config) -> Result<Client> {
     Ok(client)
 }
 
-async fn ready(server: &mut Server) -> Result<Client> {
+/// Waits until the server answers.
+pub(crate) async fn ready(server: &mut Server) -> Result<Client> {
     let mut last = None;
     for _ in 0..READY_ATTEMPTS_MAX {
         server.check_running()?;

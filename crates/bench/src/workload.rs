@@ -1,12 +1,14 @@
 //! What every writer commits: an update of a 600-byte item and the insert of a 400-byte event.
 
-use std::fmt::Write;
+use std::sync::LazyLock;
 
 pub(crate) const ITEM_BYTES: usize = 600;
 pub(crate) const EVENT_BYTES: usize = 400;
 
 /// Also the number of items loaded in one batch.
 pub(crate) const ITEMS_PER_PARTITION: u64 = 10;
+/// Much longer than any body, so that pieces hardly repeat.
+const POOL_BYTES: usize = 1024 * 1024;
 /// 64 letters, so that a body does not compress well.
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
@@ -33,16 +35,32 @@ impl Random {
         self.next() % limit
     }
 
-    fn fill(&mut self, text: &mut String, length: usize) {
-        while text.len() < length {
-            let mut bits = self.next();
-            for _ in 0..(length - text.len()).min(10) {
-                let letter = usize::try_from(bits % 64).expect("a number below 64");
-                text.push(char::from(LETTERS[letter]));
-                bits /= 64;
-            }
-        }
+    /// `start` and `end` with random text between them, so many bytes together.
+    pub(crate) fn filled(&mut self, mut start: String, length: usize, end: &str) -> String {
+        assert!(start.len() + end.len() <= length, "the names alone are longer than the body");
+        start.reserve(length - start.len());
+        self.fill(&mut start, length - end.len());
+        start.push_str(end);
+        start
     }
+
+    fn fill(&mut self, text: &mut String, length: usize) {
+        static POOL: LazyLock<String> = LazyLock::new(pool);
+        let missing = length - text.len();
+        let starts = u64::try_from(POOL_BYTES - missing).expect("a usize fits into 64 bits");
+        let start = usize::try_from(self.below(starts)).expect("it is an index of the pool");
+        text.push_str(&POOL[start..start + missing]);
+    }
+}
+
+/// Random text to take pieces from. Making every body letter by letter cost a tenth of a commit.
+fn pool() -> String {
+    let mut random = Random::new(0);
+    let letter = |_| {
+        let letter = usize::try_from(random.below(64)).expect("a number below 64");
+        char::from(LETTERS[letter])
+    };
+    (0..POOL_BYTES).map(letter).collect()
 }
 
 /// One commit: a new body for an existing item, and a new event, both of one partition.
@@ -128,13 +146,8 @@ fn event_body(item: u64, event: u64, random: &mut Random) -> String {
     filled(start, EVENT_BYTES, random)
 }
 
-fn filled(mut text: String, length: usize, random: &mut Random) -> String {
-    const END: &str = "\"}";
-    assert!(text.len() + END.len() <= length, "the names alone are longer than the body");
-    text.reserve(length - text.len());
-    random.fill(&mut text, length - END.len());
-    write!(text, "{END}").expect("writing to a string does not fail");
-    text
+fn filled(text: String, length: usize, random: &mut Random) -> String {
+    random.filled(text, length, "\"}")
 }
 
 #[cfg(test)]

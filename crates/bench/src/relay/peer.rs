@@ -1,0 +1,118 @@
+//! The peer: an outbox in PostgreSQL, polled with `FOR UPDATE SKIP LOCKED`.
+//!
+//! One poller, because two of them do not keep the order of a key. What it takes goes to NATS
+//! JetStream: as it comes, which acknowledges what is not on disk yet and is the best this peer can
+//! do, and told to write first, which is what our broker promises. It also goes to memory, which
+//! shows what polling alone costs; no ratio is made of that.
+
+use std::path::Path;
+
+use tokio_postgres::Client;
+
+use crate::{
+    Options, Result,
+    measure::{Stopwatch, float},
+    postgres,
+    postgres_server::Server,
+    relay::nats::Nats,
+    report::{Figures, optional},
+    workload::{EVENT_BYTES, Random},
+};
+
+/// The peer is slower; a smaller backlog says the same.
+const EVENTS_MAX: u64 = 50_000;
+/// Each message is written by itself then, which takes about a millisecond.
+const EVENTS_DURABLE_MAX: u64 = 3_000;
+const EVENTS_PER_POLL: i64 = 500;
+const TABLE: &str = "
+    CREATE TABLE outbox (
+        id bigint PRIMARY KEY,
+        partition_key text NOT NULL,
+        body text NOT NULL
+    )";
+const POLL: &str = "SELECT id, partition_key, body FROM outbox ORDER BY id LIMIT $1
+                    FOR UPDATE SKIP LOCKED";
+const DONE: &str = "DELETE FROM outbox WHERE id = ANY($1)";
+
+/// Measures the peer, and how many times its rate `rate` is.
+pub(super) async fn measure(
+    directory: &Path,
+    options: &Options,
+    rate: f64,
+    figures: &mut Figures,
+) -> Result<()> {
+    println!("beside it, polls of {EVENTS_PER_POLL} with SKIP LOCKED, in order:");
+    let (mut memory, mut stream, mut durable) = (None, None, None);
+    if options.postgres {
+        memory = poll_all(directory, options.items.min(EVENTS_MAX), None).await?;
+        for is_durable in [false, true] {
+            // A directory for each, as the server says in there where it listens.
+            let own = tempfile::tempdir_in(directory)?;
+            let Some(nats) = Nats::start(own.path(), is_durable)? else { continue };
+            let events_max = if is_durable { EVENTS_DURABLE_MAX } else { EVENTS_MAX };
+            let rate = poll_all(directory, options.items.min(events_max), Some(nats)).await?;
+            if is_durable { durable = rate } else { stream = rate }
+        }
+    }
+    println!("  PostgreSQL into NATS JetStream                   {} events/s", optional(stream, 0));
+    println!(
+        "  the same, on disk before it is acknowledged      {} events/s",
+        optional(durable, 0)
+    );
+    println!("  PostgreSQL into memory, so polling alone         {} events/s", optional(memory, 0));
+    println!("  graphile-worker                                  left out");
+    figures.add("relay.peer_memory_events_per_s", memory);
+    figures.add("relay.peer_events_per_s", stream);
+    figures.add("relay.peer_ratio", stream.map(|it| rate / it));
+    figures.add("relay.peer_durable_ratio", durable.map(|it| rate / it));
+    Ok(())
+}
+
+async fn poll_all(directory: &Path, events: u64, mut nats: Option<Nats>) -> Result<Option<f64>> {
+    let Some(mut server) = Server::start(directory)? else { return Ok(None) };
+    let mut client = postgres::ready(&mut server).await?;
+    fill(&client, events).await?;
+    let poll = client.prepare(POLL).await?;
+    let done = client.prepare(DONE).await?;
+    let mut relayed = 0;
+    let stopwatch = Stopwatch::start();
+    loop {
+        let transaction = client.transaction().await?;
+        let rows = transaction.query(&poll, &[&EVENTS_PER_POLL]).await?;
+        if rows.is_empty() {
+            break;
+        }
+        let ids: Vec<i64> = rows.iter().map(|it| it.get(0)).collect();
+        let messages: Vec<(i64, String)> = rows.iter().map(|it| (it.get(0), it.get(2))).collect();
+        if let Some(nats) = &mut nats {
+            // Nothing else is to be done meanwhile.
+            nats.publish(&messages)?;
+        }
+        relayed += u64::try_from(messages.len())?;
+        transaction.execute(&done, &[&ids]).await?;
+        transaction.commit().await?;
+    }
+    let seconds = stopwatch.elapsed().as_secs_f64();
+    if relayed != events {
+        return Err(format!("the peer relayed {relayed} of {events} events").into());
+    }
+    Ok(Some(float(events) / seconds))
+}
+
+async fn fill(client: &Client, events: u64) -> Result<()> {
+    client.batch_execute(TABLE).await?;
+    let insert = "INSERT INTO outbox (id, partition_key, body) VALUES ($1, $2, $3)";
+    let insert = client.prepare(insert).await?;
+    let mut random = Random::new(0);
+    client.batch_execute("BEGIN").await?;
+    for event in 0..events {
+        let body = random.filled(r#"{"text":""#.to_owned(), EVENT_BYTES, "\"}");
+        let key = format!("key-{}", event % 10_000);
+        client.execute(&insert, &[&i64::try_from(event)?, &key, &body]).await?;
+    }
+    // One call each: several statements in one call are a transaction, and VACUUM refuses that.
+    for statement in ["COMMIT", "VACUUM ANALYZE outbox", "CHECKPOINT"] {
+        client.batch_execute(statement).await?;
+    }
+    Ok(())
+}
