@@ -1,7 +1,8 @@
 //! A document store whose every commit becomes an ordered, replayable change feed.
 //!
 //! Commit an entity and the events it raised in one [`Batch`]; read them back in commit order from
-//! the [`ChangeFeed`] of the container, from any position, as often as needed.
+//! the [`ChangeFeed`] of the container, from any position, as often as needed; or have them
+//! published to whoever subscribes.
 //!
 //! # What to read
 //!
@@ -10,11 +11,17 @@
 //! - [`Batch`], [`Operation`] and [`Patch`] say what to change; [`Change`] says what changed.
 //! - [`Error`] says what to do about a failure, and whether the call may have happened.
 //! - `Store` is the embedded backend: one data directory, one process.
+//! - `processor` shares the feed among any number of instances and remembers how far they are.
+//! - `outbox` commits entities with the events they raise, `relay` publishes those events, and
+//!   `broker` keeps and delivers them; [`Message`], [`Publisher`] and [`Subscriber`] are the words
+//!   between them.
 //! - [`memory::Memory`] keeps the same contract without a disk, for tests.
 //!
 //! # Features
 //!
 //! - `embedded` (default): `Store`, its options and its figures.
+//! - `processor`, `outbox`, `relay`, `broker` (default): the modules of these names.
+//! - `webhook`: the module `webhook`, with an HTTP client and TLS.
 //!
 //! # What is promised
 //!
@@ -23,7 +30,8 @@
 //!
 //! # Not here
 //!
-//! A runtime: every future runs on any executor. A network: there is none yet.
+//! A runtime: every future runs on any executor (but those of `webhook`, which need Tokio). A
+//! network protocol: there is none yet.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -80,6 +88,12 @@ pub use millstream_core::{
     Change, ChangeKind, Continuation, FeedMode, FeedPage, PageSize, StartFrom,
 };
 
+// Messages.
+pub use millstream_core::{
+    Delivery, Message, PropertyValue, PublishLimits, Publisher, SessionReceiver, Settlement,
+    Subscriber,
+};
+
 // Failures, time and ids.
 pub use millstream_core::{
     BoxFuture, Clock, CountingIds, Effect, Error, ErrorKind, IdSource, ManualClock, RandomIds,
@@ -90,6 +104,62 @@ pub use millstream_core::{conformance, conformance_tests, memory};
 
 #[cfg(feature = "embedded")]
 pub use millstream_store::{Durability, GuardLag, Store, StoreOptions, StoreStatistics};
+
+/// Processes the change feed of a container with any number of instances.
+///
+/// `Processor` is one instance and `Handler` what it gives the changes to. The errors are those of
+/// the processor; they have the names of those of a store, and so live here.
+#[cfg(feature = "processor")]
+pub mod processor {
+    pub use millstream_processor::{
+        ChangeBatch, Checkpoint, Concurrency, Context, DeadLetters, Error, ErrorKind, Estimate,
+        Estimator, ExpiredPolicy, Failing, FailurePolicy, Handled, Handler, HandlerError,
+        HandlerErrorKind, HandlerResult, LeaseLag, LeaseState, LeaseStatus, MemberStatus, Metrics,
+        Mode, Monitor, NoMetrics, Notification, Notifications, Operations, ParkedChange,
+        ParkedPage, ParkedSequence, ParkedState, Processor, ProcessorOptions, RecreatedPolicy,
+        Result, Schema, SkippedPage, Snapshot, SnapshotLease, StartPosition, Started, Status,
+        Strategy, foreign, metrics,
+    };
+    pub use tokio_util::sync::CancellationToken;
+}
+
+/// Entities that raise events, committed together; and messages handled once.
+#[cfg(feature = "outbox")]
+pub mod outbox {
+    pub use millstream_outbox::{
+        Changes, Coalescing, Committed, CommittedEvent, Conflict, ConflictReason, DomainEvent,
+        DuplicateBy, Entity, EntityPage, Error, ErrorKind, EventHandler, Events, GapPolicy,
+        HandlerError, Inbox, InboxOptions, Incoming, Limits, NewEvent, Order, Outbox,
+        OutboxOptions, Outcome, RaisedEvent, ReadIfChanged, Result, SoftDelete, StoredEvent,
+        TraceContext, TraceSource, UnitOfWork, Versioned,
+    };
+}
+
+/// Events of a change feed as messages, in order per key.
+#[cfg(feature = "relay")]
+pub mod relay {
+    pub use millstream_relay::{
+        MessageForm, Relay, RelayMonitor, RelayOptions, Replay, ReplayReport, StartedRelay,
+    };
+}
+
+/// Queues and topics with sessions, locks, duplicate detection and dead letters, durable in any
+/// container.
+#[cfg(feature = "broker")]
+pub mod broker {
+    pub use millstream_broker::{
+        Broker, BrokerOptions, BrokerPublisher, BrokerService, BrokerSession, BrokerSubscriber,
+        CorrelationFilter, Counts, DeadLetters, EntityPath, Filter, MessageState, PeekedMessage,
+        QueueSettings, ReceiveMode, ReceiveSettings, Received, Rule, SendOutcome, SqlFilter,
+        SubscriptionSettings, TopicSettings,
+    };
+}
+
+/// Messages posted to an HTTP address.
+#[cfg(feature = "webhook")]
+pub mod webhook {
+    pub use millstream_webhook::{Signer, Webhook, WebhookOptions};
+}
 
 /// What a backend of one's own needs besides the ports: checked batches, positions as text, bodies.
 ///
@@ -102,6 +172,6 @@ pub mod backend {
 }
 
 /// The examples of the README are tests.
-#[cfg(all(doctest, feature = "embedded"))]
+#[cfg(all(doctest, feature = "embedded", feature = "processor"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
