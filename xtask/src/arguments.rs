@@ -10,14 +10,20 @@ usage: cargo xtask <task> [arguments]
                                    arguments go to `cargo test`
   tidy                             the rules a compiler does not know: who may depend on whom,
                                    sizes, licences, leftovers, paths of one machine
-  bench [name] [arguments]         one benchmark, release build
+  bench [name] [arguments]         one benchmark, release build: commit, feed, ttl, start,
+                                   processor, relay
   crash [arguments]                kill the store at random moments and check what it kept
   power [arguments]                the same with loss of power, which drops unsynced writes
+  prove [arguments]                kill service, relay, broker and consumer at random moments, and
+                                   count what arrives: --minutes M | --rounds N, --seed N
+  sim [arguments]                  simulate deployments under faults, each drawn from a seed:
+                                   --seed N | --seeds A..B | --minutes M, --mutants
   fuzz [target] [--seconds N]      one fuzz target or each in turn, 60 seconds unless told
                                    otherwise; needs nightly and cargo-fuzz
   ci                               everything a change must pass, cheapest first, tests last
 
-Exit status: 0 passed, 1 failed (bench, crash and power: what the program returned), 2 misused.
+Exit status: 0 passed, 1 failed (bench, crash, power, prove and sim: what the
+program returned), 2 misused.
 ";
 
 const FUZZ_SECONDS_DEFAULT: u32 = 60;
@@ -31,6 +37,8 @@ pub(crate) enum Task {
     Bench(Vec<String>),
     Crash(Vec<String>),
     Power(Vec<String>),
+    Prove(Vec<String>),
+    Sim(Vec<String>),
     Fuzz { target: Option<String>, seconds: u32 },
     Ci,
 }
@@ -47,6 +55,8 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Task, String> {
         "bench" => Ok(Task::Bench(rest.to_vec())),
         "crash" => Ok(Task::Crash(rest.to_vec())),
         "power" => Ok(Task::Power(rest.to_vec())),
+        "prove" => Ok(Task::Prove(rest.to_vec())),
+        "sim" => Ok(Task::Sim(rest.to_vec())),
         "fuzz" => fuzz(rest),
         "ci" => nothing_more(task, rest, Task::Ci),
         unknown => Err(format!("there is no task {unknown:?}")),
@@ -122,6 +132,8 @@ mod tests {
         check("bench commit --help", Task::Bench(words("commit --help")));
         check("crash --rounds 20", Task::Crash(words("--rounds 20")));
         check("power --seed 7", Task::Power(words("--seed 7")));
+        check("prove --rounds 9", Task::Prove(words("--rounds 9")));
+        check("sim --seeds 0..9", Task::Sim(words("--seeds 0..9")));
     }
 
     #[test]

@@ -75,6 +75,8 @@ fn steps() -> Vec<Step> {
             Command::cargo(["doc", "--no-deps", "--workspace", "--locked"])
                 .variable("RUSTDOCFLAGS", "-D warnings"),
         ),
+        // Built for release: thousands of seeds then take seconds.
+        step("sim", Command::cargo(["xtask", "sim", "--seeds", "0..2000", "--mutants"])),
         Step {
             name: "deny",
             // Not advisories: they need the network and fail without a change of ours.

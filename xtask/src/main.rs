@@ -1,8 +1,8 @@
 //! Tasks of the repository, run as `cargo xtask <task>`.
 //!
-//! Not here: what a benchmark or a crash run does; those are programs of their own that a task
-//! starts. Read `arguments` first (what can be asked for), then `ci` (the steps as data) and
-//! `tidy` (the rules).
+//! Not here: what a benchmark, a crash run or a simulation does; those are programs of their own
+//! that a task starts. Read `arguments` first (what can be asked for), then `ci` (the steps as
+//! data) and `tidy` (the rules).
 
 #![expect(clippy::print_stdout, reason = "a task talks to the person who started it")]
 
@@ -45,6 +45,8 @@ fn run(task: Task) -> Result<(), Failure> {
         Task::Bench(rest) => program("millstream-bench", rest).run(&root),
         Task::Crash(rest) => program("millstream-crash", with_first("crash", rest)).run(&root),
         Task::Power(rest) => program("millstream-crash", with_first("power", rest)).run(&root),
+        Task::Prove(rest) => program("millstream-prove", rest).run(&root),
+        Task::Sim(rest) => program("millstream-sim", rest).run(&root),
         Task::Fuzz { target, seconds } => fuzz::run(&root, target, seconds),
         Task::Ci => ci::run(&root),
     }
