@@ -26,16 +26,9 @@ mod workload;
 
 use std::{error::Error, process::ExitCode};
 
-use mimalloc::MiMalloc;
 use tokio::runtime::Runtime;
 
 use crate::{options::Options, report::Figures};
-
-/// Meant for the `millstream` binary too: a commit asks for memory some forty times.
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
-/// Said with the figures, for an embedding application may have another one.
-const ALLOCATOR_NAME: &str = "mimalloc";
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -67,7 +60,6 @@ usage: bench NAME [options]
 fn main() -> ExitCode {
     match run() {
         Ok(figures) => {
-            eprintln!("allocator of this process: {ALLOCATOR_NAME}");
             print!("{figures}");
             ExitCode::SUCCESS
         }
