@@ -23,7 +23,8 @@ pub enum StartPosition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checkpoint {
     /// After each batch. While one write is on its way the next batches are handled, and the
-    /// write that follows covers all of them.
+    /// write that follows covers all of them; batches that end within 10 milliseconds of a write
+    /// share the next one.
     EachBatch,
     /// Once so many changes were handled or so much time has passed since the last one.
     Every {

@@ -36,6 +36,10 @@ use crate::worker::events::Event;
 /// How long the position of a lease without changes may stay behind the end of the feed.
 const IDLE_CHECKPOINT_INTERVAL: Duration = Duration::from_secs(60);
 
+/// Time between two writes of the lease while batches end one right after the other. Each is a
+/// durable write that the changes being read wait behind.
+const BUSY_CHECKPOINT_INTERVAL: Duration = Duration::from_millis(10);
+
 /// What a worker is told to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Directive {
@@ -444,6 +448,9 @@ impl Work {
         match self.setup.options.checkpoint {
             Checkpoint::Every { interval, .. } if 0 < self.items_since_stored => {
                 Some(self.stored_at + interval)
+            }
+            Checkpoint::EachBatch if 0 < self.items_since_stored => {
+                Some(self.stored_at + BUSY_CHECKPOINT_INTERVAL)
             }
             Checkpoint::EachBatch | Checkpoint::Every { .. } | Checkpoint::ByHand => {
                 Some(self.stored_at + IDLE_CHECKPOINT_INTERVAL)

@@ -178,12 +178,16 @@ impl Fleet {
         if !ended.leaves && !is_taken {
             self.come_back(&ended.name);
         }
+        // The last that stayed may give up after the faults ended, while its twin is stopping.
+        if self.faulty_time_left().is_zero() {
+            self.ensure_one();
+        }
     }
 
     /// Starts an instance again after a while, with the same name or another; some never.
     fn come_back(self: &Arc<Self>, name: &str) {
         let shape = &self.deployment.shape;
-        let left = shape.faults_end.saturating_sub(self.deployment.handle.now());
+        let left = self.faulty_time_left();
         let (never, renamed) = self.draw(|rng| (rng.chance(250), rng.chance(300)));
         if never && !left.is_zero() {
             return;
@@ -204,6 +208,11 @@ impl Fleet {
             fleet.start(&name);
         };
         self.deployment.handle.spawn(NodeId::WORLD, Box::pin(start));
+    }
+
+    fn faulty_time_left(&self) -> Duration {
+        let deployment = &self.deployment;
+        deployment.shape.faults_end.saturating_sub(deployment.handle.now())
     }
 
     fn remove(&self, node: NodeId) -> Option<Running> {

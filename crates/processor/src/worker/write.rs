@@ -35,7 +35,8 @@ impl Work {
             || self.pinning
             || self.store_due_at().is_some_and(|it| it <= now)
             || match self.setup.options.checkpoint {
-                Checkpoint::EachBatch | Checkpoint::ByHand => 0 < items,
+                Checkpoint::ByHand => 0 < items,
+                Checkpoint::EachBatch => false,
                 Checkpoint::Every { items: every, .. } => {
                     u64::try_from(every).unwrap_or(u64::MAX) <= items
                 }
