@@ -69,6 +69,8 @@ pub(crate) async fn run(options: &Options) -> Result<Figures> {
         });
     }
 
+    // What the peer still has to write back is not the store's to wait for.
+    drop(postgres);
     let mut long = None;
     if 0 < options.long_seconds {
         let duration = Duration::from_secs(options.long_seconds);
