@@ -101,7 +101,7 @@ impl Catalog {
         let mut ranges = BTreeMap::new();
         let mut guards = Vec::new();
         let section = Section { table: Table::Meta, from: Vec::new(), to: vec![u8::MAX] };
-        for entry in engine.view(vec![section], usize::MAX).entries(0) {
+        for entry in engine.view(vec![section], |_| usize::MAX).entries(0) {
             let (key, value) = entry?;
             // What a newer minor version has added is left alone.
             let Some(parsed) = MetaKey::parse(&key) else { continue };

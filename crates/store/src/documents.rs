@@ -59,7 +59,7 @@ impl Documents for ContainerDocuments {
         // A section may end early because much was written lately; then the next one follows.
         loop {
             let section = Section { table: Table::Items, from: from.clone(), to: to.clone() };
-            let view = self.engine.view(vec![section], size.items_max + RECENT_EXTRA);
+            let view = self.engine.view(vec![section], |_| size.items_max + RECENT_EXTRA);
             for entry in view.entries(0) {
                 let (key, _) = entry?;
                 if size.items_max <= page.items.len() || size.bytes_max <= bytes {

@@ -265,8 +265,13 @@ impl Engine {
             .collect()
     }
 
-    /// Sections of tables as they are now.
-    pub(crate) fn view(&self, sections: Vec<Section>, recent_max: usize) -> View<'_> {
+    /// Sections of tables as they are now. `recent_max` says how many entries of the active layer
+    /// are worth copying if this is the first of them.
+    pub(crate) fn view(
+        &self,
+        sections: Vec<Section>,
+        recent_max: impl Fn(&[u8]) -> usize,
+    ) -> View<'_> {
         View::capture(&self.tables, &read(&self.buffer), sections, recent_max)
     }
 

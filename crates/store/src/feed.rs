@@ -65,15 +65,17 @@ impl ChangeFeed for ContainerFeed {
         size: PageSize,
     ) -> Result<FeedPage> {
         let cursor = self.parse(after)?;
-        let mut recent_max = RECENT_MIN.max(2 * size.clamped().items_max);
+        let items_max = size.clamped().items_max;
+        let enough = items_max + items_max / 4 + RECENT_MIN;
+        let mut recent = RecentMax { near: enough, far: RECENT_MIN };
         loop {
             let range = self.container.range_covering(keys)?;
-            let page = Page::read(self, &range, keys, cursor, size.clamped(), recent_max)?;
+            let page = Page::read(self, &range, keys, cursor, size.clamped(), recent)?;
             match page {
                 Some(page) => return Ok(page),
                 // The ranges moved meanwhile, or one commit has more recent entries than were
                 // looked at.
-                None => recent_max *= 2,
+                None => recent = RecentMax { near: recent.near * 2, far: recent.near * 2 },
             }
         }
     }
@@ -155,7 +157,7 @@ impl ContainerFeed {
         let to = Place::end_of_segment(range.segment);
         loop {
             let section = Section { table: Table::Feed, from: from.clone(), to: to.clone() };
-            let view = self.engine.view(vec![section], RECENT_MIN);
+            let view = self.engine.view(vec![section], |_| RECENT_MIN);
             if let Some(entry) = view.entries(0).next() {
                 let (_, value) = entry?;
                 return Ok(FeedRecord::peek(&value).map(|it| it.0));
@@ -165,6 +167,24 @@ impl ContainerFeed {
                 Some(cut) => from = cut.to_vec(),
             }
         }
+    }
+}
+
+/// How many recent entries of a segment are copied for a page.
+#[derive(Clone, Copy)]
+struct RecentMax {
+    near: usize,
+    /// A reader that is far behind fills its page before it gets to what is recent; if it does
+    /// not, its page is shorter than it could be.
+    far: usize,
+}
+
+impl RecentMax {
+    fn after(self, cursor: Cursor, first: &[u8]) -> usize {
+        let reach = u64::try_from(self.near).unwrap_or(u64::MAX).saturating_mul(4);
+        let end = cursor.after.as_u64().saturating_add(reach);
+        let is_far = Place::from_key(first).is_some_and(|it| end < it.lsn);
+        if is_far { self.far } else { self.near }
     }
 }
 
@@ -191,11 +211,11 @@ impl<'a> Page<'a> {
         keys: &'a KeyRange,
         cursor: Cursor,
         size: PageSize,
-        recent_max: usize,
+        recent: RecentMax,
     ) -> Result<Option<FeedPage>> {
         let newest = range.newest();
         let sections = sections(range, keys, cursor)?;
-        let view = feed.engine.view(sections.clone(), recent_max);
+        let view = feed.engine.view(sections.clone(), |first| recent.after(cursor, first));
         // Entries move from the segments of predecessors once a range has successors, so the view
         // holds only if it had none.
         let is_current =
@@ -408,8 +428,8 @@ fn unreadable(key: &[u8]) -> Error {
     Error::new(ErrorKind::Corrupt, format!("read the entry {key:02x?} of the feed"))
 }
 
-/// Recent entries of a segment that are looked at for a page, at least.
-const RECENT_MIN: usize = 1024;
+/// Recent entries of a segment that are copied for a page, at least.
+const RECENT_MIN: usize = 64;
 /// Entries a page looks at, at most, before it says where to go on: those of other ranges are
 /// passed over.
 const LOOKED_AT_MAX: usize = 50_000;

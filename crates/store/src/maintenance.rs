@@ -129,7 +129,7 @@ pub(crate) fn look(inner: &Inner, section: Section) -> Result<Look> {
 
 pub(crate) fn look_at(inner: &Inner, mut section: Section, entries_max: usize) -> Result<Look> {
     loop {
-        let view = inner.engine.view(vec![section.clone()], 4 * entries_max);
+        let view = inner.engine.view(vec![section.clone()], |_| 4 * entries_max);
         let mut entries = Vec::new();
         let mut bytes = 0;
         for entry in view.entries(0) {

@@ -190,7 +190,7 @@ impl ContainerState {
         now: Timestamp,
     ) -> bool {
         let is_due = stamp.expiry(settings.default_ttl).is_some_and(|at| at <= now)
-            || self.past_ttls().iter().any(|it| it.has_ended(stamp));
+            || read(&self.past_ttls).iter().any(|it| it.has_ended(stamp));
         // Only events can be held, and only events have a number.
         is_due && (stamp.sequence.is_none() || read(&self.guards).have_passed(effective, stamp.lsn))
     }

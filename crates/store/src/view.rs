@@ -41,12 +41,15 @@ impl<'a> View<'a> {
         tables: &'a Tables,
         buffer: &Buffer,
         sections: Vec<Section>,
-        recent_max: usize,
+        recent_max: impl Fn(&[u8]) -> usize,
     ) -> Self {
         let capture = |mut section: Section| {
             let mut recent = Vec::new();
             let mut cut = None;
-            for (key, value) in buffer.active.range(section.table, &section.from, &section.to) {
+            let mut entries =
+                buffer.active.range(section.table, &section.from, &section.to).peekable();
+            let recent_max = entries.peek().map_or(0, |(first, _)| recent_max(first));
+            for (key, value) in entries {
                 if recent.len() == recent_max {
                     cut = Some(key.to_vec());
                     break;

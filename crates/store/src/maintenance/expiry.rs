@@ -94,13 +94,19 @@ fn purge(
     due: Vec<Due>,
     now: Timestamp,
 ) -> Result<bool> {
+    let seen = range.newest();
+    let item = |due: &Due| inner.engine.get(Table::Items, due.item_key.clone());
+    let mut stored = due.iter().map(item).collect::<Result<Vec<_>>>()?;
     let mut numbering = lock(&range.numbering);
     if numbering.is_closed {
         return Ok(false);
     }
+    // Commits of users wait while the tables are looked at now, so that is done only if it must.
+    if !numbering.knows_all_after(seen) {
+        stored = due.iter().map(item).collect::<Result<_>>()?;
+    }
     let info = container.info();
     let mut purge = Purge {
-        inner,
         container,
         range,
         settings: &info.settings,
@@ -109,8 +115,8 @@ fn purge(
         removed: Vec::new(),
     };
     let mut record = numbering.record;
-    for item in due {
-        purge.look_at(&numbering, &mut record, item)?;
+    for (item, stored) in due.into_iter().zip(stored) {
+        purge.look_at(&numbering, &mut record, item, stored)?;
     }
     let Purge { entries, removed, .. } = purge;
     if entries.is_empty() {
@@ -122,7 +128,6 @@ fn purge(
 }
 
 struct Purge<'a> {
-    inner: &'a Inner,
     container: &'a ContainerState,
     range: &'a RangeState,
     settings: &'a ContainerSettings,
@@ -137,14 +142,12 @@ impl Purge<'_> {
         numbering: &Numbering,
         range: &mut crate::records::RangeRecord,
         due: Due,
+        stored: Option<Slice>,
     ) -> Result<()> {
         // A commit on its way writes the expiry anew, and so did one that has come in between.
         let is_current = match numbering.latest(&due.item_key) {
             Some(latest) => latest.version.as_ref().is_some_and(|it| it.0 == due.record),
-            None => {
-                let stored = self.inner.engine.get(Table::Items, due.item_key.clone())?;
-                stored.is_some_and(|it| decode_item(&it).is_ok_and(|it| it == due.record))
-            }
+            None => stored.is_some_and(|it| decode_item(&it).is_ok_and(|it| it == due.record)),
         };
         if !is_current {
             return Ok(());
