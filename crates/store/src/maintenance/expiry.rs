@@ -297,5 +297,5 @@ fn first_unpassed(
 }
 
 /// Commits of users wait while a step is put together, so it is short.
-const PURGE_ENTRIES_MAX: usize = 32;
+const PURGE_ENTRIES_MAX: usize = 16;
 const LAG_WARNING_TENTHS: u32 = 8;
