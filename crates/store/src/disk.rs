@@ -27,6 +27,15 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Those of the operating system.
     fn list(&self, directory: &Path) -> io::Result<Vec<PathBuf>>;
 
+    /// Makes the names of the files in a directory durable.
+    ///
+    /// # Errors
+    ///
+    /// Those of the operating system.
+    fn sync_names(&self, directory: &Path) -> io::Result<()> {
+        sync_directory(directory)
+    }
+
     /// Removes a file.
     ///
     /// # Errors

@@ -74,6 +74,9 @@ impl Log {
             )
             .because(error)
         };
+        // A process that died while it made a segment may not have synced its name, and a segment
+        // without one is lost with all groups that were synced into it.
+        disk.sync_names(directory).map_err(failed)?;
         let mut found = Vec::new();
         let mut free = Vec::new();
         let mut without_header = 0;

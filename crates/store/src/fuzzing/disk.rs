@@ -53,6 +53,10 @@ impl Disk for MemoryDisk {
         Ok(files.keys().filter(|it| it.parent() == Some(directory)).cloned().collect())
     }
 
+    fn sync_names(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
     fn remove(&self, path: &Path) -> io::Result<()> {
         lock(&self.0).remove(path).map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
     }

@@ -1,4 +1,5 @@
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tempfile::TempDir;
 
@@ -42,6 +43,48 @@ fn groups_come_back_in_order() {
     drop(log);
     assert_eq!(open(&directory, 0).unwrap().1, ["1", "2", "3", "4", "5", "6", "7"]);
     assert_eq!(open(&directory, 5).unwrap().1, ["6", "7"], "applied groups are left out");
+}
+
+/// The disk of the machine, on which the names in a directory are synced only if it is asked.
+#[derive(Debug, Default)]
+struct ForgetfulDisk {
+    has_synced_names: AtomicBool,
+}
+
+impl Disk for ForgetfulDisk {
+    fn create(&self, path: &Path, length: u64) -> io::Result<Arc<dyn DiskFile>> {
+        SystemDisk.create(path, length)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        SystemDisk.open(path)
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<PathBuf>> {
+        SystemDisk.list(directory)
+    }
+
+    fn sync_names(&self, _: &Path) -> io::Result<()> {
+        self.has_synced_names.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        SystemDisk.remove(path)
+    }
+}
+
+#[test]
+fn a_segment_that_was_found_is_not_used_before_its_name_is_durable() {
+    let directory = tempfile::tempdir().unwrap();
+    // What a process leaves that dies before it syncs the name.
+    fs::write(directory.path().join("0000000001.log"), [0; 4096]).unwrap();
+    let forgetful = Arc::new(ForgetfulDisk::default());
+    let disk: Arc<dyn Disk> = forgetful.clone();
+    let mut log = Log::open(&disk, directory.path(), SEGMENT_BYTES, 0).unwrap().log;
+    append(&mut log, "one");
+    assert_eq!(segment_files(&directory).len(), 1, "the segment that was there is used");
+    assert!(forgetful.has_synced_names.load(Ordering::Relaxed));
 }
 
 #[test]
