@@ -49,6 +49,7 @@ mod follower;
 mod guards;
 mod harness;
 mod items;
+mod messages;
 mod moves;
 mod ranges;
 mod refusals;
@@ -67,6 +68,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+pub use crate::conformance::messages::{MESSAGE_OBLIGATIONS, MessageObligation, MessageSubject};
 use crate::{BoxFuture, Containers};
 
 /// An empty store to be examined.
