@@ -254,13 +254,14 @@ impl Lanes {
 }
 
 impl Lane {
-    /// The next changes: a whole page when handled serially, so that a lease can be handed over
-    /// between any two batches; fewer while a failing one is looked for.
+    /// The next changes: whole pages when handled serially, so that a lease can be handed over
+    /// between any two batches, and as many as a batch may have, so that small pages that came
+    /// while the handler was busy do not take a call each; fewer while a failing one is looked for.
     fn pop(&mut self, keyed: bool, items_max: usize, page_max: u64) -> Vec<Segment> {
         let limit = match (0 < self.suspects, keyed) {
             (true, _) => self.chunk.min(self.suspects),
             (false, true) => items_max,
-            (false, false) => self.queue.front().map_or(0, |it| it.range.len()),
+            (false, false) => self.whole_pages(items_max, page_max),
         };
         let mut batch = Vec::new();
         let mut left = limit;
@@ -279,6 +280,19 @@ impl Lane {
             }
         }
         batch
+    }
+
+    /// How many changes the first pages have that fit into a batch, at least those of one.
+    fn whole_pages(&self, items_max: usize, page_max: u64) -> usize {
+        let mut items = 0;
+        for segment in self.queue.iter().take_while(|it| it.page.number <= page_max) {
+            let more = items + segment.range.len();
+            if 0 < items && items_max < more {
+                break;
+            }
+            items = more;
+        }
+        items
     }
 
     fn put_back(&mut self, rest: Vec<Segment>) {

@@ -1,5 +1,8 @@
 //! One document per instance says that it is alive.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -55,7 +58,8 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// Becomes a member. If the name is in use, waits until it is clear whether its user lives.
+    /// Becomes a member. If the name is in use, waits until it is clear whether its user lives,
+    /// unless that is known.
     ///
     /// # Errors
     ///
@@ -80,6 +84,9 @@ impl Membership {
                 Some(own) if own.document.owner() == setup.me => {
                     let counter = own.document.counter + 1;
                     setup.store.replace(Member { counter, ..member }, &own.etag).await
+                }
+                Some(other) if setup.is_dead_predecessor(&other.document.owner()) => {
+                    setup.store.replace(member, &other.etag).await
                 }
                 Some(other) => {
                     let now = setup.clock.monotonic();

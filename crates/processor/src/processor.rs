@@ -84,6 +84,7 @@ pub struct Processor {
     metrics: Arc<dyn Metrics>,
     spawner: Option<Spawner>,
     is_guarding: bool,
+    predecessor_is_dead: bool,
     flaw: Option<Flaw>,
 }
 
@@ -106,6 +107,7 @@ impl Processor {
             metrics: Arc::new(NoMetrics),
             spawner: None,
             is_guarding: false,
+            predecessor_is_dead: false,
             flaw: None,
         }
     }
@@ -115,6 +117,21 @@ impl Processor {
     #[must_use]
     pub fn instance(mut self, name: &str) -> Self {
         self.instance = Some(name.to_owned());
+        self
+    }
+
+    /// Promises that no earlier life of this instance, known by its name, works any more: its name
+    /// and its leases are then taken at once, and not after a lease duration of silence.
+    ///
+    /// Only somebody who knows may promise it, such as the process that holds the exclusive lock of
+    /// the data directory in which everything is: nobody else can be at work there. It is not
+    /// enough that an orchestrator calls the earlier process dead. If it lives after all, both work
+    /// on the same leases until it tries to give its next sign of life; writes of positions still
+    /// exclude each other, but changes can be handled twice and out of order. Leases of instances
+    /// with other names are waited for as always. Default: no promise.
+    #[must_use]
+    pub fn predecessor_is_dead(mut self) -> Self {
+        self.predecessor_is_dead = true;
         self
     }
 
@@ -223,6 +240,7 @@ impl Processor {
             fence: Fence::new(),
             me: Owner { instance, incarnation },
             is_guarding: self.is_guarding,
+            predecessor_is_dead: self.predecessor_is_dead,
             flaw: self.flaw,
         });
         // Listening begins before anything can happen.

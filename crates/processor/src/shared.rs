@@ -30,6 +30,8 @@ pub(crate) struct Setup {
     pub(crate) me: Owner,
     /// Whether events that were not passed must not expire.
     pub(crate) is_guarding: bool,
+    /// Whether earlier lives of this instance are known to be over.
+    pub(crate) predecessor_is_dead: bool,
     pub(crate) flaw: Option<Flaw>,
 }
 
@@ -56,6 +58,11 @@ impl Setup {
 
     pub(crate) fn breaker(&self) -> MutexGuard<'_, Breaker> {
         self.breaker.lock().expect("nothing panics while it holds the lock")
+    }
+
+    /// Whether this is an earlier life of this instance that is known to be over.
+    pub(crate) fn is_dead_predecessor(&self, owner: &Owner) -> bool {
+        self.predecessor_is_dead && owner.instance == self.me.instance && *owner != self.me
     }
 
     pub(crate) fn has(&self, flaw: Flaw) -> bool {

@@ -202,6 +202,8 @@ struct Work {
     /// Batches with the handler, and changes on their way to the dead letters.
     busy: usize,
     fetching: bool,
+    /// Until when no page is read, because one waits for a handler that is busy.
+    fetch_held_until: Option<Duration>,
     /// Failed reads in a row.
     fetch_failures: u32,
     /// The last page reached the end of the feed.
@@ -286,6 +288,7 @@ impl Work {
             events: FuturesUnordered::new(),
             busy: 0,
             fetching: false,
+            fetch_held_until: None,
             fetch_failures: 0,
             at_end: false,
             told_caught_up: false,
@@ -326,7 +329,7 @@ impl Work {
             self.heed(&directive.borrow_and_update().clone());
             self.advance();
             self.deliver(now);
-            self.fetch();
+            self.fetch(now);
             self.store_if_due(now);
             self.tell_guard(now);
             if self.is_finished(now) {
@@ -428,7 +431,7 @@ impl Work {
         let lanes = self.lanes.release_due(now);
         let deadline = self.stopping.as_ref().and_then(|it| it.deadline);
         let (store, guard) = (self.store_due_at(), self.guard_due_at());
-        let due = [lanes, self.held_back_until, deadline, store, guard];
+        let due = [lanes, self.held_back_until, self.fetch_held_until, deadline, store, guard];
         let Some(time) = due.into_iter().flatten().min() else {
             self.timer = None;
             return;

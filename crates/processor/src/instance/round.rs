@@ -408,6 +408,9 @@ impl Instance {
     }
 
     fn is_dead(&self, owner: &Owner) -> bool {
+        if self.setup.is_dead_predecessor(owner) {
+            return true;
+        }
         if self.setup.has(Flaw::ExpiryByWallClock)
             && let Some(written_at) = self.written_at.get(owner)
         {

@@ -53,9 +53,13 @@ fn drain(lanes: &mut Lanes) -> Vec<String> {
 const FAILED: Failure = Failure { progressed: false, is_first: false, permanent: false };
 
 #[test]
-fn a_serial_batch_is_a_page() {
-    let (mut lanes, _) = lanes(false, &["a1 b2 a3", "c4"]);
-    assert_eq!(drain(&mut lanes), ["a1 b2 a3", "c4"]);
+fn a_serial_batch_is_a_page_or_several_that_fit() {
+    let (mut large, _) = lanes(false, &["a1 b2 a3", "c4"]);
+    assert_eq!(drain(&mut large), ["a1 b2 a3", "c4"]);
+    let (mut small, _) = lanes(false, &["a1", "b2", "c3", "d4 e5", "f6"]);
+    assert_eq!(drain(&mut small), ["a1 b2", "c3", "d4 e5", "f6"]);
+    let (mut bounded, _) = lanes(false, &["a1", "b2"]);
+    assert_eq!(text(&bounded.take(1).unwrap().1), "a1", "later pages are not begun");
 }
 
 #[test]

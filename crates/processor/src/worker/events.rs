@@ -1,6 +1,7 @@
 //! What a worker waits for, and reading the feed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use millstream_core::{Continuation, Error as CoreError, ErrorKind as CoreErrorKind, FeedPage};
 use millstream_core::{PartitionKey, StartFrom};
@@ -15,13 +16,16 @@ use crate::lanes::LaneKey;
 use crate::lease_store::{Stored, timed_out, within};
 use crate::metrics;
 use crate::notification::Notification;
-use crate::options::{ExpiredPolicy, StartPosition};
+use crate::options::{Concurrency, ExpiredPolicy, StartPosition};
 use crate::stored::Lease;
 use crate::tasks::yield_now;
 use crate::worker::probe::Probe;
 use crate::worker::redrive::{Kept, Redrive};
 use crate::worker::write::NotOurs;
 use crate::worker::{Ended, StopReason, Stopping, Work};
+
+/// A handler that takes longer does not keep the lag from being known.
+const FETCH_HELD_MAX: Duration = Duration::from_millis(100);
 
 /// The outcome of something a worker started.
 pub(super) enum Event {
@@ -79,7 +83,9 @@ impl Work {
     }
 
     /// Starts to read the next page if there is room for it.
-    pub(super) fn fetch(&mut self) {
+    pub(super) fn fetch(&mut self, now: Duration) {
+        // Taken, because a time that nobody waits for any more must not wake the worker for ever.
+        let held_until = self.fetch_held_until.take();
         let options = &self.setup.options;
         let full = options.in_flight_items_max < self.progress.items() + options.batch_items_max;
         if self.fetching || full && !self.progress.is_empty() {
@@ -87,6 +93,13 @@ impl Work {
         }
         if self.stopping.is_some() || self.is_paused() || self.pinning {
             return;
+        }
+        if self.is_one_page_ahead() {
+            let until = held_until.unwrap_or(now + FETCH_HELD_MAX);
+            if now < until {
+                self.fetch_held_until = Some(until);
+                return;
+            }
         }
         self.fetching = true;
         let setup = Arc::clone(&self.setup);
@@ -117,6 +130,16 @@ impl Work {
             let page = page.unwrap_or_else(|| Err(timed_out("read the feed")));
             Event::Fetched(Box::new(page))
         }));
+    }
+
+    /// Whether a page waits while the handler is busy and nothing but what comes in now is left to
+    /// read. Reading every commit as it comes would cost more than what it is worth: the next page
+    /// has all of them.
+    fn is_one_page_ahead(&self) -> bool {
+        self.setup.options.concurrency == Concurrency::Serial
+            && self.at_end
+            && 0 < self.busy
+            && self.lanes.has_ready(u64::MAX)
     }
 
     fn on_page(&mut self, page: FeedPage) {
