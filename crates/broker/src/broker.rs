@@ -63,7 +63,8 @@ impl Broker {
         let owner = ids.next_id().to_string();
         let documents = Arc::clone(&container.documents);
         let patience = options.storage_patience;
-        let setup = LedgerSetup { documents, clock, owner, patience };
+        let flaw = options.flaw;
+        let setup = LedgerSetup { documents, clock, owner, patience, flaw };
         let mut catalog = Ledger::open(&setup, CATALOG).await?;
         let mut entities = BTreeMap::new();
         let mut agenda = Agenda::default();
@@ -79,6 +80,10 @@ impl Broker {
             agenda.cells.insert(cell.generation, Arc::clone(&cell));
             entities.insert(name, cell);
         }
+        // Meanwhile another broker may have been opened and have changed what the entities are. Who
+        // does not have the catalog any more must not work on what it read from it.
+        let next = catalog.next_sequence();
+        catalog.commit(Vec::new(), next).await?;
         let cells: Vec<_> = agenda.cells.values().cloned().collect();
         let shared = Arc::new(Shared {
             cache: Mutex::new(Cache::new(options.cache_bytes_max)),

@@ -26,7 +26,9 @@ mod flag {
     pub(super) const REPLY_TO: u64 = 1 << 9;
     pub(super) const REPLY_TO_SESSION: u64 = 1 << 10;
     pub(super) const PROPERTIES: u64 = 1 << 11;
-    pub(super) const KNOWN: u64 = (1 << 12) - 1;
+    /// Its id does not count in duplicate detection; nothing follows.
+    pub(super) const DIRECTED: u64 = 1 << 12;
+    pub(super) const KNOWN: u64 = (1 << 13) - 1;
 }
 
 /// What the broker looks at without reading a whole message.
@@ -36,6 +38,8 @@ pub(crate) struct MessageHead<'a> {
     pub(crate) session_id: Option<&'a str>,
     pub(crate) time_to_live: Option<Duration>,
     pub(crate) scheduled_at: Option<Timestamp>,
+    /// It was sent to one subscription, past duplicate detection.
+    pub(crate) is_directed: bool,
 }
 
 /// What stands for a message id in duplicate detection. Stored, so it may not change.
@@ -43,8 +47,8 @@ pub(crate) fn id_hash(id: &str) -> u128 {
     xxh3_128(id.as_bytes())
 }
 
-/// Appends a message.
-pub(crate) fn encode_message(message: &Message, out: &mut Vec<u8>) {
+/// Appends a message. The id of one that is directed does not count in duplicate detection.
+pub(crate) fn encode_message(message: &Message, is_directed: bool, out: &mut Vec<u8>) {
     let session = message.session_id.as_deref();
     let partition = message.partition_key.as_deref();
     let partition_is_session = partition.is_some() && partition == session;
@@ -65,6 +69,7 @@ pub(crate) fn encode_message(message: &Message, out: &mut Vec<u8>) {
     set(flag::SCHEDULED_AT, message.scheduled_at.is_some());
     set(flag::PARTITION_IS_SESSION, partition_is_session);
     set(flag::PROPERTIES, !message.properties.is_empty());
+    set(flag::DIRECTED, is_directed);
     for (bit, text) in texts {
         set(bit, text.is_some());
     }
@@ -125,7 +130,8 @@ fn head<'a>(reader: &mut Reader<'a>) -> Option<(MessageHead<'a>, u64)> {
     } else {
         Some(Timestamp::from_millis(reader.number()?))
     };
-    Some((MessageHead { id, session_id, time_to_live, scheduled_at }, flags))
+    let is_directed = flags & flag::DIRECTED != 0;
+    Some((MessageHead { id, session_id, time_to_live, scheduled_at, is_directed }, flags))
 }
 
 fn message(bytes: &Bytes) -> Option<Message> {
@@ -273,9 +279,13 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.bytes()?).ok()
     }
 
-    fn array(&mut self) -> Option<[u8; 8]> {
-        let array = self.bytes.get(self.at..self.at + 8)?.try_into().ok()?;
-        self.at += 8;
+    pub(crate) fn hash(&mut self) -> Option<u128> {
+        self.array().map(u128::from_le_bytes)
+    }
+
+    fn array<const LENGTH: usize>(&mut self) -> Option<[u8; LENGTH]> {
+        let array = self.bytes.get(self.at..self.at + LENGTH)?.try_into().ok()?;
+        self.at += LENGTH;
         Some(array)
     }
 }

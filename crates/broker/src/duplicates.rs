@@ -15,6 +15,8 @@ pub(crate) struct Duplicates {
     arrived: VecDeque<(Timestamp, Arc<[u128]>)>,
     /// Documents that keep ids beyond their segments, and the time of the newest id in each.
     documents: VecDeque<(Timestamp, String)>,
+    /// A planted bug: what is stored is not looked at.
+    pub(crate) forgets: bool,
 }
 
 impl Duplicates {
@@ -54,6 +56,13 @@ impl Duplicates {
             *until = (*until).max(at.plus(window));
         }
         self.arrived.push_back((at, Arc::clone(hashes)));
+    }
+
+    /// These ids came together at `at`, before the broker was opened.
+    pub(crate) fn load(&mut self, hashes: &Arc<[u128]>, at: Timestamp, now: Timestamp) {
+        if !self.forgets {
+            self.arrived(hashes, at, now);
+        }
     }
 
     /// Whether an id that came at `at` still counts.

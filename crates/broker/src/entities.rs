@@ -284,6 +284,9 @@ impl Broker {
         let operation = Operation::upsert(stored::document(&document));
         commit(&mut catalog, operation, generation + 1).await?;
         let cell = load::entity(&shared.setup, document).await?;
+        // Another broker may have been opened in between and have changed it; see `Broker::open`.
+        let next = catalog.next_sequence();
+        catalog.commit(Vec::new(), next).await?;
         shared.agenda().cells.insert(generation, Arc::clone(&cell));
         shared.entities().insert(lower, cell);
         Ok(())
@@ -322,6 +325,7 @@ impl Broker {
         commit(&mut catalog, Operation::upsert(stored::document(&document)), next).await?;
         shared.with(&cell, |state, _| {
             apply(state, document);
+            state.entity.plant(shared.setup.flaw);
             Ok(())
         })
     }

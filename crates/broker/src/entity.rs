@@ -3,6 +3,7 @@
 //! Like its outlets a state machine without I/O and without a clock. Settlements change it at once
 //! and are acknowledged when the next [`Round`] is committed; messages come into it only then.
 
+mod compaction;
 mod look;
 #[cfg(test)]
 mod model_tests;
@@ -19,10 +20,12 @@ use bytes::Bytes;
 use millstream_core::{Result, Timestamp};
 
 use crate::duplicates::Duplicates;
+use crate::entity::compaction::Compaction;
 pub use crate::entity::look::MessageState;
 pub(crate) use crate::entity::look::Peeked;
 use crate::entity::round::PendingSend;
 pub(crate) use crate::entity::round::Round;
+use crate::flaw::Flaw;
 use crate::log::{Encoded, Log, Moment, Place, Segment, Sessions};
 use crate::marks::Marks;
 use crate::outlet::Outlet;
@@ -64,6 +67,9 @@ pub(crate) struct Entity {
     states_stored: BTreeSet<String>,
     /// Other documents to remove.
     deletes: Vec<String>,
+    /// Which segments are written again without what is done, and when to look for more.
+    compaction: Compaction,
+    flaw: Option<Flaw>,
 }
 
 impl Entity {
@@ -85,18 +91,28 @@ impl Entity {
             states: BTreeMap::new(),
             states_stored: BTreeSet::new(),
             deletes: Vec::new(),
+            compaction: Compaction::default(),
+            flaw: None,
         }
+    }
+
+    /// Makes a planted bug known to everything that may have it.
+    pub(crate) fn plant(&mut self, flaw: Option<Flaw>) {
+        self.flaw = flaw;
+        self.duplicates.forgets = flaw == Some(Flaw::WindowForgotten);
+        self.outlets.values_mut().for_each(|it| it.flaw = flaw);
     }
 
     /// Takes in a segment that is stored: as the store has it, or just committed.
     pub(crate) fn add_segment(&mut self, mut segment: Segment, now: Moment) {
         self.last_enqueued_at = self.last_enqueued_at.max(segment.enqueued_at);
         let mut expiry: Option<Timestamp> = None;
-        for position in 0..segment.len() {
-            let index = u16::try_from(position).expect("a segment has at most 1000 messages");
-            let place = segment.place(index).expect("it is within the segment");
+        let places: Vec<Place> = segment.places().collect();
+        for place in places {
+            let index = place.index;
             let key = segment.order_key(index);
             let scheduled_at = segment.scheduled_at(index).filter(|at| now.wall < *at);
+            let scheduled_at = scheduled_at.filter(|_| self.flaw != Some(Flaw::ScheduleIgnored));
             let session = segment.session(index);
             let mut open = 0;
             for number in segment.wanted_by(index) {
@@ -115,7 +131,7 @@ impl Entity {
             if let Some(at) = scheduled_at.filter(|_| 0 < open) {
                 self.scheduled.insert((at, place.sequence()));
             }
-            segment.open += open;
+            segment.open(index, open);
         }
         if let Some(at) = expiry {
             self.expiring.insert((at, segment.first));
@@ -126,9 +142,8 @@ impl Entity {
     /// Reads the bytes of a segment that is stored.
     pub(crate) fn load_segment(&mut self, first: u64, bytes: &[u8], now: Moment) -> Result<()> {
         let segment = Segment::decode(first, bytes, &mut self.sessions)?;
-        self.duplicates.arrived(&segment.hashes, segment.enqueued_at, now.wall);
-        let end = first + u64::try_from(segment.len()).expect("a segment has 1000 messages");
-        self.next_sequence = self.next_sequence.max(end);
+        self.duplicates.load(&segment.hashes, segment.enqueued_at, now.wall);
+        self.next_sequence = self.next_sequence.max(segment.end());
         self.add_segment(segment, now);
         Ok(())
     }
@@ -216,17 +231,17 @@ impl Entity {
     /// Forgets a subscription; nobody waits for what it was not done with.
     pub(crate) fn remove_outlet(&mut self, number: u16) {
         let Some(outlet) = self.outlets.remove(&number) else { return };
-        for segment in self.log.segments.values_mut() {
+        let firsts: Vec<u64> = self.log.segments.keys().copied().collect();
+        for first in firsts {
+            let Some(segment) = self.log.segments.get_mut(&first) else { continue };
             let nothing = Marks::default();
-            let marks = outlet.marks.get(&segment.first).unwrap_or(&nothing);
+            let marks = outlet.marks.get(&first).unwrap_or(&nothing);
             let is_open = |place: &Place| {
                 segment.wanted_by(place.index).contains(&number) && !marks.is_done(place.index)
             };
-            let open = segment.places().filter(is_open).count();
-            segment.open -= open;
-            if segment.open == 0 {
-                self.log.finished.insert(segment.first);
-            }
+            let open: Vec<Place> = segment.places().filter(is_open).collect();
+            open.into_iter().for_each(|it| segment.close(it.index));
+            self.log.look(first);
         }
         for (first, marks) in outlet.marks {
             if marks.is_stored {
@@ -259,6 +274,7 @@ impl Entity {
             self.expiring.pop_first();
             self.sweep(first, now);
         }
+        self.compaction.advance(&mut self.log, now.monotonic);
     }
 
     /// When [`Entity::advance`] has something to do again, by the monotonic clock.
@@ -266,7 +282,8 @@ impl Entity {
         let wall = [self.scheduled.first(), self.expiring.first()];
         let wall = wall.into_iter().flatten().map(|(at, _)| now.monotonic + at.since(now.wall));
         let locks = self.outlets.values().filter_map(Outlet::next_timer);
-        wall.chain(locks).min()
+        let compaction = self.compaction.next_look(&self.log, now.monotonic);
+        wall.chain(locks).chain(compaction).min()
     }
 
     fn activate(&mut self, sequence: u64) {

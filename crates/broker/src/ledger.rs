@@ -12,6 +12,7 @@ use millstream_core::{
     PartitionKey, Result,
 };
 
+use crate::flaw::Flaw;
 use crate::stored::{self, HEAD, Head, item_id};
 
 const RETRY_WAIT_MIN: Duration = Duration::from_millis(5);
@@ -28,6 +29,7 @@ pub(crate) struct Ledger {
     commit: u64,
     next_sequence: u64,
     etag: Option<Etag>,
+    flaw: Option<Flaw>,
 }
 
 impl std::fmt::Debug for Ledger {
@@ -44,6 +46,7 @@ pub(crate) struct LedgerSetup {
     /// Different for every broker that was ever opened.
     pub(crate) owner: String,
     pub(crate) patience: Duration,
+    pub(crate) flaw: Option<Flaw>,
 }
 
 impl std::fmt::Debug for LedgerSetup {
@@ -64,6 +67,7 @@ impl Ledger {
             commit: 0,
             next_sequence: 1,
             etag: None,
+            flaw: setup.flaw,
         };
         if let Some((head, etag)) = ledger.head().await? {
             ledger.commit = head.commit;
@@ -93,6 +97,7 @@ impl Ledger {
         let head = Head::new(&self.partition, &self.owner, self.commit + 1, next_sequence);
         let body = stored::document(&head);
         let first = match &self.etag {
+            _ if self.flaw == Some(Flaw::OwnerNotChecked) => Operation::upsert(body),
             Some(etag) => Operation::replace(item_id(HEAD), body).if_match(etag.clone()),
             None => Operation::create(body),
         };

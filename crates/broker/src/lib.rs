@@ -24,10 +24,11 @@
 //! All documents of an entity are in one logical partition. Concurrent sends become one *segment*,
 //! a document that holds the messages of one commit; a topic keeps a message once. What each
 //! subscription did with the messages of a segment is in one small document, written again when
-//! that changes. Every commit also replaces the *head* document under its etag, so that a lost
-//! reply can be told from a lost request, and of two brokers on one container only the later one
-//! can write. In memory there is an index of about 100 bytes per message; bodies are read when they
-//! are delivered, recent ones from a cache.
+//! that changes. A segment most of whose messages everybody is done with is written again without
+//! them, so that what is stored is bounded by what somebody wants. Every commit also replaces the
+//! *head* document under its etag, so that a lost reply can be told from a lost request, and of two
+//! brokers on one container only the later one can write. In memory there is an index of about 100
+//! bytes per message; bodies are read when they are delivered, recent ones from a cache.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -74,6 +75,7 @@ mod duplicates;
 mod entities;
 mod entity;
 mod filter;
+mod flaw;
 mod ledger;
 mod load;
 mod log;
@@ -97,6 +99,8 @@ pub use crate::entity::{MessageState, SendOutcome};
 pub use crate::filter::Filter;
 pub use crate::filter::correlation::CorrelationFilter;
 pub use crate::filter::sql::SqlFilter;
+#[cfg(feature = "planted-flaws")]
+pub use crate::flaw::Flaw;
 pub use crate::marks::{DEAD_LETTER_DESCRIPTION_BYTES_MAX, DEAD_LETTER_REASON_BYTES_MAX};
 pub use crate::options::{
     BrokerOptions, MESSAGE_BYTES_LIMIT, SEGMENT_BYTES_MAX, SEGMENT_MESSAGES_MAX,

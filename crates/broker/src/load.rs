@@ -7,6 +7,7 @@ use millstream_core::{
 };
 
 use crate::entity::Entity;
+use crate::flaw::Flaw;
 use crate::ledger::{Ledger, LedgerSetup};
 use crate::log::{Moment, QUEUE_OUTLET};
 use crate::marks::Marks;
@@ -29,6 +30,7 @@ pub(crate) async fn entity(
     let ledger = Ledger::open(setup, &partition).await?;
     let now = Moment { wall: setup.clock.now(), monotonic: setup.clock.monotonic() };
     let mut entity = empty(&document, ledger.next_sequence());
+    entity.plant(setup.flaw);
     let partition = PartitionKey::from(partition);
     let mut any_segment = false;
     visit(&setup.documents, &partition, |item| {
@@ -110,6 +112,7 @@ fn read(entity: &mut Entity, kind: DocumentKind, item: &Item, now: Moment) -> Re
             let (bytes, _) = stored::unpack(&item.body)?;
             let marks = Marks::decode(&bytes)?;
             match entity.outlets.get_mut(&number) {
+                Some(outlet) if outlet.flaw == Some(Flaw::SettlementsForgotten) => (),
                 Some(outlet) => {
                     outlet.marks.insert(first, marks);
                 }
@@ -120,7 +123,7 @@ fn read(entity: &mut Entity, kind: DocumentKind, item: &Item, now: Moment) -> Re
             let (bytes, at) = stored::unpack(&item.body)?;
             let at = at.unwrap_or_default();
             let hashes = stored::unpack_hashes(&bytes)?.into();
-            entity.duplicates.arrived(&hashes, at, now.wall);
+            entity.duplicates.load(&hashes, at, now.wall);
             entity.duplicates.stored(at, id());
         }
         DocumentKind::State(number) => {

@@ -2,6 +2,8 @@ use std::time::Duration;
 
 use millstream_core::{Error, Result};
 
+use crate::flaw::Flaw;
+
 /// Largest message a broker can keep: a document has at most 2 MiB and holds messages in base64.
 pub const MESSAGE_BYTES_LIMIT: usize = 1024 * 1024;
 /// Most messages in one segment.
@@ -19,6 +21,7 @@ pub struct BrokerOptions {
     pub(crate) pending_bytes_max: usize,
     pub(crate) cache_bytes_max: usize,
     pub(crate) storage_patience: Duration,
+    pub(crate) flaw: Option<Flaw>,
 }
 
 impl Default for BrokerOptions {
@@ -29,6 +32,7 @@ impl Default for BrokerOptions {
             pending_bytes_max: 64 * 1024 * 1024,
             cache_bytes_max: 64 * 1024 * 1024,
             storage_patience: Duration::from_secs(30),
+            flaw: None,
         }
     }
 }
@@ -45,7 +49,8 @@ impl BrokerOptions {
     ///
     /// A message that waits in one subscription takes 100 to 150 bytes of memory whatever its
     /// size, and about 40 more for each further subscription. Messages that are done count until
-    /// all that were committed with them are. Default: 2,000,000.
+    /// all that were committed with them are, or until their segment is written again without
+    /// them, half a minute after three quarters of it are done. Default: 2,000,000.
     #[must_use]
     pub fn messages_max(mut self, value: usize) -> Self {
         self.messages_max = value;
@@ -73,6 +78,14 @@ impl BrokerOptions {
     #[must_use]
     pub fn storage_patience(mut self, value: Duration) -> Self {
         self.storage_patience = value;
+        self
+    }
+
+    /// Plants a bug, so that a simulation can show that it would find it.
+    #[cfg(feature = "planted-flaws")]
+    #[must_use]
+    pub fn flaw(mut self, flaw: Flaw) -> Self {
+        self.flaw = Some(flaw);
         self
     }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use millstream_core::Timestamp;
 
+use crate::flaw::Flaw;
 use crate::log::{Log, Moment, OrderKey, Place, Segment};
 use crate::marks::{DeadLetter, Marks};
 use crate::outlet::sessions::Session;
@@ -55,6 +56,7 @@ pub(crate) struct Outlet {
     timers: BTreeSet<(Duration, u64)>,
     last_lock: u64,
     wakes: Wakes,
+    pub(crate) flaw: Option<Flaw>,
 }
 
 /// A message that somebody has.
@@ -150,6 +152,7 @@ impl Outlet {
             timers: BTreeSet::new(),
             last_lock: 0,
             wakes: Wakes::default(),
+            flaw: None,
         }
     }
 
@@ -396,6 +399,16 @@ impl Outlet {
             Some(_) | None => {
                 self.ready.remove(&key);
             }
+        }
+    }
+
+    /// A planted bug: lets a message wait behind all others of its session.
+    fn put_last(&self, log: &mut Log, sequence: u64) {
+        let Some((segment, place)) = log.find(sequence) else { return };
+        let session = segment.session(place.index).and_then(|id| self.sessions.get(id));
+        let last = session.and_then(|it| it.ready.last());
+        if let Some((last, _)) = last {
+            log.delay(place, last.plus(Duration::from_millis(1)));
         }
     }
 

@@ -34,6 +34,13 @@ impl Routes {
         Self { outlets, everybody, requires_session }
     }
 
+    /// One outlet if it wants the message, otherwise nobody.
+    pub(crate) fn wanted_by_one(&self, outlet: u16, message: &Message) -> Arc<[u16]> {
+        let found = self.outlets.iter().find(|(number, _)| *number == outlet);
+        let wants = found.is_some_and(|(_, filters)| filters.iter().any(|it| it.matches(message)));
+        if wants { [outlet].into() } else { [].into() }
+    }
+
     /// The outlets that get the message.
     pub(crate) fn wanted_by(&self, message: &Message) -> Arc<[u16]> {
         let wants = |filters: &[Filter]| filters.iter().any(|it| it.matches(message));

@@ -1,5 +1,6 @@
 //! Sending, scheduling and cancelling.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_core::{Error, ErrorKind, Message, Result, Timestamp};
@@ -9,7 +10,7 @@ use crate::codec::{encode_message, id_hash};
 use crate::entity::SendOutcome;
 use crate::log::Encoded;
 use crate::routes::Routes;
-use crate::shared::EntityState;
+use crate::shared::{EntityCell, EntityState};
 
 /// When to try again where too much waits.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
@@ -34,19 +35,51 @@ impl Broker {
     ///
     /// Dropping the future may leave any number of the messages kept.
     pub async fn send(&self, entity: &str, messages: Vec<Message>) -> Result<SendOutcome> {
+        let cell = self.shared.cell(&entity.trim_start_matches('/').to_ascii_lowercase())?;
+        self.send_into(&cell, None, messages).await
+    }
+
+    /// Sends messages to one queue or subscription of a topic, and to nobody else: what the other
+    /// subscriptions have got, one gets again.
+    ///
+    /// The rules of the subscription are asked as always. Duplicate detection is not: messages are
+    /// taken although their ids came before, and their ids do not keep later messages out, which
+    /// all subscriptions are to get. Everything else is as for [`Broker::send`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`Broker::send`]; `Invalid` if the path names a topic or dead letters.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`Broker::send`].
+    pub async fn send_to_one(&self, path: &str, messages: Vec<Message>) -> Result<SendOutcome> {
+        let target = self.target(path)?;
+        if target.dead_letters {
+            let reason = "messages become dead letters, they are not sent there";
+            return Err(Error::invalid(format!("send to {path:?}"), reason));
+        }
+        self.send_into(&target.cell, Some(target.outlet), messages).await
+    }
+
+    async fn send_into(
+        &self,
+        cell: &Arc<EntityCell>,
+        only: Option<u16>,
+        messages: Vec<Message>,
+    ) -> Result<SendOutcome> {
         let shared = &self.shared;
-        let cell = shared.cell(&entity.trim_start_matches('/').to_ascii_lowercase())?;
-        let routes = std::sync::Arc::clone(&cell.state().routes);
+        let routes = Arc::clone(&cell.state().routes);
         let mut encoded = Vec::with_capacity(messages.len());
         for (index, message) in messages.iter().enumerate() {
-            let one = self.encode(message, &routes).map_err(|error| error.at_operation(index))?;
-            encoded.push(one);
+            let one = self.encode(message, &routes, only);
+            encoded.push(one.map_err(|error| error.at_operation(index))?);
         }
         drop(messages);
         if encoded.is_empty() {
             return Ok(SendOutcome::default());
         }
-        let answer = shared.with(&cell, |state, _| {
+        let answer = shared.with(cell, |state, _| {
             self.check_room(state, &encoded)?;
             Ok(state.send(encoded))
         })?;
@@ -99,7 +132,7 @@ impl Broker {
         shared.answer(answer).await
     }
 
-    fn encode(&self, message: &Message, routes: &Routes) -> Result<Encoded> {
+    fn encode(&self, message: &Message, routes: &Routes, only: Option<u16>) -> Result<Encoded> {
         message.check()?;
         let (size, bytes_max) = (message.size(), self.shared.options.message_bytes_max);
         let attempted = || format!("send the message {:?}", message.id);
@@ -111,15 +144,20 @@ impl Broker {
             let reason = "the queue requires sessions and the message has none";
             return Err(Error::invalid(attempted(), reason));
         }
-        let wanted_by = routes.wanted_by(message);
+        let wanted_by = match only {
+            Some(outlet) => routes.wanted_by_one(outlet, message),
+            None => routes.wanted_by(message),
+        };
         let mut bytes = Vec::with_capacity(size);
         if wanted_by.is_empty() {
             // Only its id counts.
-            encode_message(&Message::new(message.id.clone(), ""), &mut bytes);
+            let empty = Message::new(message.id.clone(), "");
+            encode_message(&empty, only.is_some(), &mut bytes);
         } else {
-            encode_message(message, &mut bytes);
+            encode_message(message, only.is_some(), &mut bytes);
         }
-        Ok(Encoded { hash: id_hash(&message.id), bytes, wanted_by })
+        let hash = only.is_none().then(|| id_hash(&message.id));
+        Ok(Encoded { hash, bytes, wanted_by })
     }
 
     fn check_room(&self, state: &EntityState, messages: &[Encoded]) -> Result<()> {

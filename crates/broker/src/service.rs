@@ -1,12 +1,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use millstream_core::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use crate::entity::Round;
+use crate::flaw::Flaw;
 use crate::shared::{EntityCell, Shared};
 
 /// Commits what the handles of a broker ask for, and does what time brings.
@@ -29,8 +32,12 @@ impl BrokerService {
         let shared = &self.shared;
         let mut flights: FuturesUnordered<BoxFuture<'_, u64>> = FuturesUnordered::new();
         let mut flying = BTreeSet::new();
+        // A timer that is set stays until it is over or an earlier one is needed: setting one for
+        // every round would wake the thread of the timers each time.
+        let mut alarm = None;
         loop {
             self.fire_timers();
+            self.set_alarm(&mut alarm);
             for cell in self.idle_with_work(&flying) {
                 flying.insert(cell.generation);
                 flights.push(Box::pin(commit(shared, cell)));
@@ -46,7 +53,7 @@ impl BrokerService {
                     flying.remove(&generation);
                 }
                 () = shared.work.notified() => (),
-                () = self.next_timer() => (),
+                () = over(&mut alarm) => alarm = None,
             }
         }
     }
@@ -85,15 +92,24 @@ impl BrokerService {
         }
     }
 
-    async fn next_timer(&self) {
+    /// Sets the timer for the next thing that time brings, unless one is set for earlier.
+    fn set_alarm(&self, alarm: &mut Option<Alarm>) {
         let next = self.shared.agenda().timers.first().copied();
-        match next {
-            Some((at, _)) => {
-                let clock = self.shared.clock();
-                clock.sleep(at.saturating_sub(clock.monotonic())).await;
-            }
-            None => std::future::pending().await,
+        let Some((at, _)) = next else { return };
+        if alarm.as_ref().is_none_or(|(set, _)| at < *set) {
+            let clock = self.shared.clock();
+            *alarm = Some((at, clock.sleep(at.saturating_sub(clock.monotonic()))));
         }
+    }
+}
+
+/// A timer, and when it is over.
+type Alarm = (Duration, BoxFuture<'static, ()>);
+
+async fn over(alarm: &mut Option<Alarm>) {
+    match alarm {
+        Some((_, timer)) => timer.await,
+        None => std::future::pending().await,
     }
 }
 
@@ -107,15 +123,22 @@ impl Drop for BrokerService {
 /// Commits everything that waits in one entity, and answers.
 async fn commit(shared: &Shared, cell: Arc<EntityCell>) -> u64 {
     let mut ledger = cell.ledger.lock().await;
+    let chosen = chosen(shared, &cell).await;
     let now = shared.now();
     let round = {
         let mut state = cell.state();
         if state.check().is_err() {
             return cell.generation;
         }
-        state.entity.plan(now)
+        state.entity.plan(&chosen, now)
     };
-    let Round { batches, next_sequence, fresh, sent, waiting } = round;
+    let Round { batches, next_sequence, fresh, compacted, mut sent, mut waiting } = round;
+    if shared.setup.flaw == Some(Flaw::SentBeforeDurable) {
+        cell.state().answer(&mut sent, &mut Vec::new());
+    }
+    if shared.setup.flaw == Some(Flaw::SettledBeforeDurable) {
+        cell.state().answer(&mut Vec::new(), &mut waiting);
+    }
     for operations in batches {
         if let Err(error) = ledger.commit(operations, next_sequence).await {
             let mut state = cell.state();
@@ -129,15 +152,30 @@ async fn commit(shared: &Shared, cell: Arc<EntityCell>) -> u64 {
     for (segment, bytes) in &fresh {
         shared.remember(&cell, segment.first, bytes.clone());
     }
+    for (first, bytes) in &compacted {
+        shared.remember(&cell, *first, bytes.clone());
+    }
     shared.with_any(&cell, |state, now| {
+        compacted.iter().for_each(|(first, bytes)| state.entity.compacted(*first, bytes));
         state.entity.committed(fresh, now);
-        // Whoever does not wait any more does not want to know.
-        for (ticket, outcome) in sent {
-            let _ = state.sends.remove(&ticket).map(|it| it.send(Ok(outcome)));
-        }
-        for ticket in waiting {
-            let _ = state.waits.remove(&ticket).map(|it| it.send(Ok(())));
-        }
+        state.answer(&mut sent, &mut waiting);
     });
     cell.generation
+}
+
+/// The bytes of segments that are worth writing again.
+async fn chosen(shared: &Shared, cell: &EntityCell) -> Vec<(u64, Bytes)> {
+    let firsts = cell.state().entity.take_chosen();
+    let mut chosen = Vec::new();
+    for first in firsts {
+        match shared.segment(cell, first).await {
+            Ok(Some(bytes)) => chosen.push((first, bytes)),
+            Ok(None) => (),
+            // It is only postponed: it will be chosen again.
+            Err(error) => {
+                tracing::warn!(first, error = error.report(), "could not read a segment");
+            }
+        }
+    }
+    chosen
 }

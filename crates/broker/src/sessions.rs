@@ -90,7 +90,12 @@ impl Broker {
 
     /// Sends to a queue or topic, through the port.
     pub fn publisher(&self, entity: impl Into<String>) -> BrokerPublisher {
-        BrokerPublisher { broker: self.clone(), entity: entity.into() }
+        BrokerPublisher { broker: self.clone(), entity: entity.into(), is_directed: false }
+    }
+
+    /// Sends to one queue or subscription alone, through the port; see [`Broker::send_to_one`].
+    pub fn publisher_to_one(&self, path: impl Into<String>) -> BrokerPublisher {
+        BrokerPublisher { broker: self.clone(), entity: path.into(), is_directed: true }
     }
 
     /// Receives sessions of a queue or subscription, through the port.
@@ -273,11 +278,12 @@ impl SessionReceiver for BrokerSession {
     }
 }
 
-/// A queue or topic as a [`Publisher`].
+/// A queue or topic, or one subscription, as a [`Publisher`].
 #[derive(Clone, Debug)]
 pub struct BrokerPublisher {
     broker: Broker,
     entity: String,
+    is_directed: bool,
 }
 
 #[async_trait]
@@ -291,7 +297,11 @@ impl Publisher for BrokerPublisher {
     }
 
     async fn publish(&self, messages: Vec<Message>) -> Result<()> {
-        self.broker.send(&self.entity, messages).await.map(|_| ())
+        let sent = match self.is_directed {
+            true => self.broker.send_to_one(&self.entity, messages).await,
+            false => self.broker.send(&self.entity, messages).await,
+        };
+        sent.map(drop)
     }
 }
 

@@ -222,16 +222,15 @@ impl Shared {
                 Some((first, bytes)) if first == place.first => bytes,
                 _ => self.segment(cell, place.first).await?,
             };
-            let slice =
-                bytes.as_ref().map(|it| it.slice(place.offset..place.offset + place.length));
-            messages.push(slice.map(|it| decode_message(&it)).transpose()?);
+            let found = bytes.as_ref().map(|it| place.find(it)).transpose()?.flatten();
+            messages.push(found.map(|it| decode_message(&it)).transpose()?);
             last = Some((place.first, bytes));
         }
         Ok(messages)
     }
 
     /// The bytes of a segment, if there is one.
-    async fn segment(&self, cell: &EntityCell, first: u64) -> Result<Option<Bytes>> {
+    pub(crate) async fn segment(&self, cell: &EntityCell, first: u64) -> Result<Option<Bytes>> {
         let known = self.cache().get((cell.generation, first));
         if known.is_some() {
             return Ok(known);
@@ -302,6 +301,17 @@ impl EntityState {
         self.entity.send(self.last_ticket, messages);
         self.sends.insert(self.last_ticket, sender);
         receiver
+    }
+
+    /// Tells those who wait for these tickets that all went well.
+    pub(crate) fn answer(&mut self, sent: &mut Vec<(u64, SendOutcome)>, waiting: &mut Vec<u64>) {
+        // Whoever does not wait any more does not want to know.
+        for (ticket, outcome) in sent.drain(..) {
+            let _ = self.sends.remove(&ticket).map(|it| it.send(Ok(outcome)));
+        }
+        for ticket in waiting.drain(..) {
+            let _ = self.waits.remove(&ticket).map(|it| it.send(Ok(())));
+        }
     }
 
     /// What to wait for.

@@ -1,6 +1,8 @@
 //! The broker on the store in memory, with reopening and faults.
 
 mod basics;
+mod compaction;
+mod conformance;
 mod crashes;
 mod entities;
 mod ports;

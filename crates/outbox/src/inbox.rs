@@ -19,6 +19,7 @@ use millstream_core::{
 
 use crate::document::{Layout, quote, seconds, unreadable};
 use crate::error::ConflictReason;
+use crate::flaw::Flaw;
 use crate::inbox::sequence::{Seen, Verdict, judge};
 use crate::{
     Conflict, DuplicateBy, Error, ErrorKind, GapPolicy, HandlerError, InboxOptions, Incoming,
@@ -71,6 +72,7 @@ pub struct Inbox {
     consumer: String,
     options: InboxOptions,
     keep: TimeToLive,
+    flaw: Option<Flaw>,
 }
 
 /// What the inbox knows before a message is handled.
@@ -121,7 +123,16 @@ impl Inbox {
         }
         let layout = Layout::of(&container.info.settings)?;
         let documents = Arc::clone(&container.documents);
-        Ok(Self { documents, layout, consumer: consumer.to_owned(), options, keep })
+        let (consumer, flaw) = (consumer.to_owned(), None);
+        Ok(Self { documents, layout, consumer, options, keep, flaw })
+    }
+
+    /// Plants a bug, so that a simulation can show that it would find it.
+    #[cfg(feature = "planted-flaws")]
+    #[must_use]
+    pub fn flaw(mut self, flaw: Flaw) -> Self {
+        self.flaw = Some(flaw);
+        self
     }
 
     /// Commits the effect of a message, unless it had its effect before.
@@ -163,7 +174,12 @@ impl Inbox {
                 Err(duplicate) => return Ok(duplicate),
             };
             let own = batch.operations.len();
-            batch.operations.extend(effect.operations.iter().cloned());
+            if self.flaw == Some(Flaw::RecordAfterEffect) {
+                let early = self.documents.commit(effect.clone()).await;
+                early.map_err(|error| self.refused(message, &effect, 0, error))?;
+            } else {
+                batch.operations.extend(effect.operations.iter().cloned());
+            }
             let Err(error) = self.documents.commit(batch).await else {
                 return Ok(Outcome::Handled { order });
             };
@@ -249,7 +265,12 @@ impl Inbox {
         ];
         let id = self.record_id(message);
         let record = self.layout.document(&id, &message.key, TYPE, &further)?;
-        let batch = Batch::new(message.key.clone()).with(Operation::create(record));
+        let overwrites = self.flaw == Some(Flaw::RecordOverwritten);
+        let record = match overwrites {
+            false => Operation::create(record),
+            true => Operation::upsert(record),
+        };
+        let batch = Batch::new(message.key.clone()).with(record);
         let Some(number) = message.sequence else {
             return Ok(Ok((Order::Unnumbered, batch)));
         };
@@ -266,6 +287,7 @@ impl Inbox {
         }
         let body = self.state(message, &after)?;
         let operation = match &before.seen {
+            _ if overwrites => Operation::upsert(body),
             None => Operation::create(body),
             Some((_, etag)) => {
                 Operation::replace(item_id(&self.state_id())?, body).if_match(etag.clone())

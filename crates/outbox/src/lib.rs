@@ -91,6 +91,7 @@ mod entity;
 mod error;
 mod event;
 mod events;
+mod flaw;
 mod handler;
 mod inbox;
 mod outbox;
@@ -108,6 +109,8 @@ pub use crate::entity::{Entity, SoftDelete, Versioned};
 pub use crate::error::{Conflict, ConflictReason, Error, ErrorKind, Result};
 pub use crate::event::{DomainEvent, NewEvent, RaisedEvent};
 pub use crate::events::{Coalescing, Events};
+#[cfg(feature = "planted-flaws")]
+pub use crate::flaw::Flaw;
 pub use crate::handler::{EventHandler, HandlerError};
 pub use crate::inbox::Inbox;
 pub use crate::inbox::incoming::Incoming;

@@ -8,6 +8,7 @@ use millstream_core::{
 
 use crate::document::Layout;
 use crate::event::Stamps;
+use crate::flaw::Flaw;
 use crate::handler::Closure;
 use crate::plan::Form;
 use crate::{
@@ -22,6 +23,7 @@ pub struct Outbox {
     pub(crate) stamps: Arc<Stamps>,
     pub(crate) form: Arc<Form>,
     pub(crate) handlers: Arc<[Arc<dyn EventHandler>]>,
+    pub(crate) flaw: Option<Flaw>,
 }
 
 /// How large a commit may be.
@@ -91,7 +93,16 @@ impl Outbox {
             stamps: Arc::new(Stamps { clock, ids, trace: options.trace }),
             form: Arc::new(Form { layout, event_type, event_ttl, limits }),
             handlers: Arc::new([]),
+            flaw: None,
         })
+    }
+
+    /// Plants a bug, so that a simulation can show that it would find it.
+    #[cfg(feature = "planted-flaws")]
+    #[must_use]
+    pub fn flaw(mut self, flaw: Flaw) -> Self {
+        self.flaw = Some(flaw);
+        self
     }
 
     /// Adds a handler that hears of every event before it is committed; handlers are called in the

@@ -15,6 +15,7 @@ use millstream_core::{
 use crate::committed::CommittedEvent;
 use crate::document::{entity_data, unreadable};
 use crate::error::ConflictReason;
+use crate::flaw::Flaw;
 use crate::plan::{Plan, plan};
 use crate::{Changes, Committed, Conflict, Entity, Error, ErrorKind, Outbox, Result, Versioned};
 
@@ -168,7 +169,13 @@ impl UnitOfWork {
         };
         // Noted before the call, for when its future is dropped.
         let earlier = self.uncertain.replace(plan.bodies());
-        match self.outbox.documents.commit(plan.batch()).await {
+        let mut batch = plan.batch();
+        if self.outbox.flaw == Some(Flaw::EventsApart) {
+            let (events, entities) = plan.apart();
+            batch = events;
+            let _ = self.outbox.documents.commit(entities).await;
+        }
+        match self.outbox.documents.commit(batch).await {
             Ok(outcome) => {
                 let items = outcome.results.into_iter().map(item_of).collect();
                 Ok(self.finish(Some((plan, items)), Some(outcome.lsn)))

@@ -1,13 +1,16 @@
 //! The handler of the relay: publishes the events of a batch, and says how far it came.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use millstream_core::{
-    BoxFuture, Change, Error, ErrorKind, Message, PublishLimits, Publisher, Result,
+    BoxFuture, Change, Clock, Effect, Error, ErrorKind, Message, PublishLimits, Publisher, Result,
 };
 use millstream_processor::{ChangeBatch, Context, Handler, HandlerError, HandlerResult};
 
+use crate::flaw::Flaw;
 use crate::mapping::{self, MessageForm};
+use crate::observer::{Published, RelayObserver};
 use crate::relay::RelayMonitor;
 
 /// Publishes what it is given.
@@ -15,6 +18,11 @@ pub(crate) struct PublishingHandler {
     pub(crate) publisher: Arc<dyn Publisher>,
     pub(crate) mapping: Mapping,
     pub(crate) monitor: RelayMonitor,
+    pub(crate) observer: Option<Arc<dyn RelayObserver>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) flaw: Option<Flaw>,
+    /// Calls of the publisher; only a planted bug looks at it.
+    pub(crate) attempts: AtomicU64,
 }
 
 /// Which changes become messages, and how.
@@ -88,32 +96,82 @@ impl PublishingHandler {
     /// Publishes a chunk whole. A message that is refused for good is reported with its place,
     /// after those before it were published.
     async fn publish(&self, batch: &ChangeBatch, chunk: &mut Chunk) -> HandlerResult {
-        let Chunk { mut messages, places } = std::mem::replace(chunk, Chunk::new());
+        let Chunk { messages, places } = std::mem::replace(chunk, Chunk::new());
         if messages.is_empty() {
             return Ok(());
         }
-        let Err(error) = self.publisher.publish(messages.clone()).await else {
-            self.acknowledge(batch, &places, messages.len());
+        if self.has(Flaw::AcknowledgeBeforePublished) {
+            acknowledge(batch, &places);
+        }
+        let Err(error) = self.publish_all(batch, &places, messages).await else {
             return Ok(());
         };
         let refused = error.operation().filter(|_| is_permanent(&error));
-        let Some(refused) = refused.filter(|it| *it < messages.len()) else {
+        let Some(refused) = refused.filter(|it| *it < places.len()) else {
             return Err(classified(error));
         };
-        messages.truncate(refused);
-        if !messages.is_empty() {
-            let count = messages.len();
-            self.publisher.publish(messages).await.map_err(classified)?;
-            self.acknowledge(batch, &places[..count], count);
+        if 0 < refused {
+            let again = self.made_again(batch, &places[..refused]);
+            self.publish_all(batch, &places[..refused], again).await.map_err(classified)?;
+        }
+        if self.has(Flaw::RefusedIsOvertaken) {
+            let _ = self.call(self.made_again(batch, &places[refused + 1..])).await;
         }
         Err(HandlerError::permanent(error).at(places[refused]))
     }
 
-    fn acknowledge(&self, batch: &ChangeBatch, places: &[usize], published: usize) {
-        self.monitor.published(published);
-        for place in places {
-            batch.acknowledge(*place);
+    /// Messages of the changes at these places once more, because keeping a copy of what is nearly
+    /// always taken costs more.
+    fn made_again(&self, batch: &ChangeBatch, places: &[usize]) -> Vec<Message> {
+        let changes = places.iter().filter_map(|it| batch.get(*it));
+        changes.filter_map(|it| self.mapping.message(it).ok().flatten()).collect()
+    }
+
+    async fn call(&self, mut messages: Vec<Message>) -> Result<()> {
+        if self.has(Flaw::IdPerAttempt) {
+            let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
+            messages.iter_mut().for_each(|it| it.id = format!("{}-{attempt}", it.id));
         }
+        match self.publisher.publish(messages).await {
+            Err(error)
+                if self.has(Flaw::UnknownIsPublished) && error.effect() == Effect::Unknown =>
+            {
+                Ok(())
+            }
+            answer => answer,
+        }
+    }
+
+    fn has(&self, flaw: Flaw) -> bool {
+        self.flaw == Some(flaw)
+    }
+
+    /// Publishes the messages of the changes at these places.
+    async fn publish_all(
+        &self,
+        batch: &ChangeBatch,
+        places: &[usize],
+        messages: Vec<Message>,
+    ) -> Result<()> {
+        let observed = self.observer.as_ref().map(|it| (it, messages.clone()));
+        let (begun_at, began) = (self.clock.now(), self.clock.monotonic());
+        self.call(messages).await?;
+        self.monitor.published(places.len());
+        acknowledge(batch, places);
+        let Some((observer, messages)) = observed else { return Ok(()) };
+        let lasted = self.clock.monotonic().saturating_sub(began);
+        for (message, place) in messages.iter().zip(places) {
+            let Some(change) = batch.get(*place) else { continue };
+            let committed_at = change.committed_at;
+            observer.published(&Published { message, committed_at, begun_at, lasted });
+        }
+        Ok(())
+    }
+}
+
+fn acknowledge(batch: &ChangeBatch, places: &[usize]) {
+    for place in places {
+        batch.acknowledge(*place);
     }
 }
 

@@ -11,13 +11,18 @@
 //!
 //! Read `mapping` first, then `handler`.
 
+mod flaw;
 mod handler;
 mod mapping;
+mod observer;
 mod options;
 mod relay;
 mod replay;
 
+#[cfg(feature = "planted-flaws")]
+pub use crate::flaw::Flaw;
 pub use crate::mapping::MessageForm;
+pub use crate::observer::{Published, RelayObserver};
 pub use crate::options::RelayOptions;
 pub use crate::relay::{Relay, RelayMonitor, StartedRelay};
 pub use crate::replay::{Replay, ReplayReport};

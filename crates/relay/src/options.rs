@@ -1,4 +1,6 @@
-use millstream_processor::ProcessorOptions;
+use std::time::Duration;
+
+use millstream_processor::{Checkpoint, ProcessorOptions};
 
 use crate::mapping::MessageForm;
 
@@ -18,7 +20,8 @@ impl Default for RelayOptions {
             processor: ProcessorOptions::default()
                 .start(millstream_processor::StartPosition::Beginning)
                 .batch_items_max(500)
-                .in_flight_items_max(4_000),
+                .in_flight_items_max(4_000)
+                .checkpoint(Self::CHECKPOINT),
             form: MessageForm::CloudEvents,
             source: "millstream".to_owned(),
             all_documents: false,
@@ -28,8 +31,14 @@ impl Default for RelayOptions {
 }
 
 impl RelayOptions {
+    /// How often the position is written unless told otherwise. What is published again after a
+    /// crash has the ids it had, so it costs little; a write for every batch would cost each commit
+    /// of the same store its share of the disk.
+    pub const CHECKPOINT: Checkpoint =
+        Checkpoint::Every { items: 10_000, interval: Duration::from_millis(200) };
+
     /// How the feed is processed: leases, retries, parking. Default: from the beginning, batches of
-    /// 500, everything else as in [`ProcessorOptions::default`].
+    /// 500, [`RelayOptions::CHECKPOINT`], everything else as in [`ProcessorOptions::default`].
     #[must_use]
     pub fn processor(mut self, value: ProcessorOptions) -> Self {
         self.processor = value;

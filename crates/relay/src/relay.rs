@@ -2,24 +2,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use millstream_core::{
-    BoxFuture, Clock, Container, ContainerSettings, IdSource, Publisher, TimeToLive,
+    BoxFuture, Clock, Container, ContainerSettings, IdSource, Publisher, SystemClock, TimeToLive,
 };
 use millstream_processor::{LeaseLag, Metrics, Monitor, Notifications, Processor, Result, Started};
 use tokio_util::sync::CancellationToken;
 
+use crate::flaw::Flaw;
 use crate::handler::{Mapping, PublishingHandler};
+use crate::observer::RelayObserver;
 use crate::options::RelayOptions;
 
 /// Publishes the events of a container, shared out among any number of instances.
 ///
 /// A relay is a processor with a handler of its own: leases, balancing, retries, parking and lag
 /// are those of `millstream-processor`, under the name of the relay.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Relay {
     processor: Processor,
     settings: ContainerSettings,
     can_hold: bool,
     options: RelayOptions,
+    observer: Option<Arc<dyn RelayObserver>>,
+    clock: Arc<dyn Clock>,
+    flaw: Option<Flaw>,
 }
 
 impl Relay {
@@ -31,6 +36,9 @@ impl Relay {
             settings: data.info.settings.clone(),
             can_hold: data.guards.is_some(),
             options: RelayOptions::default(),
+            observer: None,
+            clock: Arc::new(SystemClock::default()),
+            flaw: None,
         }
     }
 
@@ -48,6 +56,14 @@ impl Relay {
         self
     }
 
+    /// Promises that no earlier life of this instance works any more, so that it need not be waited
+    /// for; see [`Processor::predecessor_is_dead`] for who may promise that.
+    #[must_use]
+    pub fn predecessor_is_dead(mut self) -> Self {
+        self.processor = self.processor.predecessor_is_dead();
+        self
+    }
+
     /// Where events go that the publisher refuses. Default: the container of the leases.
     #[must_use]
     pub fn dead_letters(mut self, container: &Container) -> Self {
@@ -58,7 +74,8 @@ impl Relay {
     /// Where the time comes from. Default: the clock of the machine.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.processor = self.processor.clock(clock);
+        self.processor = self.processor.clock(Arc::clone(&clock));
+        self.clock = clock;
         self
     }
 
@@ -76,6 +93,13 @@ impl Relay {
         self
     }
 
+    /// Who hears of every message that was published. Default: nobody.
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn RelayObserver>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
     /// Runs the work on each lease as a task of its own; see [`Processor::spawn_with`].
     #[must_use]
     pub fn spawn_with(
@@ -83,6 +107,14 @@ impl Relay {
         spawn: impl Fn(BoxFuture<'static, ()>) + Send + Sync + 'static,
     ) -> Self {
         self.processor = self.processor.spawn_with(spawn);
+        self
+    }
+
+    /// Plants a bug, so that a simulation can show that it would find it.
+    #[cfg(feature = "planted-flaws")]
+    #[must_use]
+    pub fn flaw(mut self, flaw: Flaw) -> Self {
+        self.flaw = Some(flaw);
         self
     }
 
@@ -97,7 +129,7 @@ impl Relay {
     ///
     /// As for [`Processor::start`].
     pub async fn start(self, publisher: Arc<dyn Publisher>) -> Result<StartedRelay> {
-        let Self { mut processor, settings, can_hold, options } = self;
+        let Self { mut processor, settings, can_hold, options, observer, clock, flaw } = self;
         if options.hold_events && can_hold {
             processor = processor.hold_events();
         }
@@ -109,9 +141,24 @@ impl Relay {
             event_type: settings.event_type.unwrap_or(default_type),
             all_documents: options.all_documents,
         };
-        let handler = PublishingHandler { publisher, mapping, monitor: monitor.clone() };
+        let monitored = monitor.clone();
+        let handler = PublishingHandler {
+            publisher,
+            mapping,
+            monitor: monitored,
+            observer,
+            clock,
+            flaw,
+            attempts: AtomicU64::new(0),
+        };
         let started = processor.options(options.processor).start(handler).await?;
         Ok(StartedRelay { started, monitor })
+    }
+}
+
+impl std::fmt::Debug for Relay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Relay").field("processor", &self.processor).finish_non_exhaustive()
     }
 }
 

@@ -15,12 +15,17 @@ use crate::options::RelayOptions;
 ///
 /// Messages have the ids they had the first time: a destination that detects duplicates drops those
 /// inside its window, and an inbox skips those it has seen. The relay and its leases are not
-/// touched.
+/// touched. Events of a key are in order among each other; where the relay sends at the same time,
+/// they come between newer ones, and those it has not sent yet come once more from it.
+///
+/// To give events to one subscription again and to no other, publish to that one:
+/// `millstream_broker::Broker::publisher_to_one`.
 pub struct Replay {
     data: Container,
     publisher: Arc<dyn Publisher>,
     mapping: Mapping,
     from: StartFrom,
+    after: Option<Continuation>,
     keys: KeyRange,
 }
 
@@ -46,6 +51,7 @@ impl Replay {
             publisher,
             mapping,
             from: StartFrom::Beginning,
+            after: None,
             keys: KeyRange::all(),
         }
     }
@@ -54,6 +60,14 @@ impl Replay {
     #[must_use]
     pub fn from(mut self, from: StartFrom) -> Self {
         self.from = from;
+        self
+    }
+
+    /// Begins after a position of the feed, such as one of a lease. It belongs to a range or to
+    /// what a range was split into, so it goes with [`Replay::keys`] of there.
+    #[must_use]
+    pub fn after(mut self, position: Continuation) -> Self {
+        self.after = Some(position);
         self
     }
 
@@ -89,7 +103,7 @@ impl Replay {
     ) -> Result<ReplayReport> {
         let mut report = ReplayReport::default();
         let mut todo: Vec<(KeyRange, Option<Continuation>, Option<Lsn>)> =
-            vec![(self.keys.clone(), None, None)];
+            vec![(self.keys.clone(), self.after.clone(), None)];
         while let Some((keys, after, until)) = todo.pop() {
             let moved = match self.range(&keys, after, until, &mut report, progress).await? {
                 Some(moved) => moved,

@@ -35,6 +35,8 @@ pub(crate) struct Round {
     pub(crate) next_sequence: u64,
     /// New messages, with their bytes.
     pub(crate) fresh: Vec<(Segment, Bytes)>,
+    /// What is left of segments, by their first numbers.
+    pub(crate) compacted: Vec<(u64, Bytes)>,
     pub(crate) sent: Vec<(u64, SendOutcome)>,
     pub(crate) waiting: Vec<u64>,
 }
@@ -53,13 +55,16 @@ impl Entity {
             && self.log.dirty.is_empty()
             && self.log.finished.is_empty()
             && self.states.is_empty()
-            && self.deletes.is_empty())
+            && self.deletes.is_empty()
+            && !self.compaction.has_work())
     }
 
-    /// Everything that waits to be committed, except messages beyond a bound.
-    pub(crate) fn plan(&mut self, now: Moment) -> Round {
+    /// Everything that waits to be committed, except messages beyond a bound. `chosen` are the
+    /// bytes of the segments of [`Entity::take_chosen`].
+    pub(crate) fn plan(&mut self, chosen: &[(u64, Bytes)], now: Moment) -> Round {
         let mut groups = Vec::new();
         self.plan_finished(&mut groups, now.wall);
+        let compacted = self.plan_compaction(&mut groups, chosen, now.wall);
         for (first, number) in std::mem::take(&mut self.log.dirty) {
             let Some(outlet) = self.outlets.get_mut(&number) else { continue };
             let Some(marks) = outlet.marks.get_mut(&first) else { continue };
@@ -83,7 +88,8 @@ impl Entity {
         }
 
         let before = self.next_sequence;
-        let mut round = Round { waiting: std::mem::take(&mut self.waiting), ..Round::default() };
+        let waiting = std::mem::take(&mut self.waiting);
+        let mut round = Round { waiting, compacted, ..Round::default() };
         self.plan_sends(&mut round, &mut groups, now);
         round.next_sequence = self.next_sequence;
         round.batches = pack(groups);
@@ -131,6 +137,25 @@ impl Entity {
         }
     }
 
+    /// Writes segments again without the messages that everybody is done with.
+    fn plan_compaction(
+        &self,
+        groups: &mut Vec<Group>,
+        chosen: &[(u64, Bytes)],
+        now: Timestamp,
+    ) -> Vec<(u64, Bytes)> {
+        let mut compacted = Vec::new();
+        for (first, bytes) in chosen {
+            let Some(segment) = self.log.segments.get(first) else { continue };
+            let keeps_ids = self.duplicates.covers(segment.enqueued_at, now);
+            let Some(left) = self.compact(*first, bytes, keeps_ids) else { continue };
+            let document = stored::segment_document(&self.partition, *first, &left);
+            groups.push(Group::upsert(document));
+            compacted.push((*first, left));
+        }
+        compacted
+    }
+
     /// The document that remembers ids without their messages.
     fn keep_ids(&mut self, first: u64, newest: Timestamp, hashes: &[u128]) -> Bytes {
         self.duplicates.stored(newest, stored::ids_id(first));
@@ -146,7 +171,8 @@ impl Entity {
             round_bytes += send.bytes;
             let mut outcome = SendOutcome::default();
             for message in send.messages {
-                if self.duplicates.is_repeated(message.hash, at) {
+                let hash = message.hash;
+                if hash.is_some_and(|it| self.duplicates.is_repeated(it, at)) {
                     self.pending_messages -= 1;
                     outcome.duplicates += 1;
                     outcome.sequence_numbers.push(None);
@@ -190,7 +216,7 @@ impl Entity {
             // Nobody wants them; only their ids count.
             self.sessions.release(&segment);
             self.pending_messages -= segment.len();
-            if self.duplicates.covers(at, at) {
+            if self.duplicates.covers(at, at) && !segment.hashes.is_empty() {
                 let document = self.keep_ids(first, at, &segment.hashes);
                 groups.push(Group::upsert(document));
             }

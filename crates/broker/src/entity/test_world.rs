@@ -54,7 +54,7 @@ impl World {
 
     /// Commits what there is.
     pub(super) fn commit(&mut self) -> Vec<Vec<Option<u64>>> {
-        let round = self.entity.plan(self.now);
+        let round = self.entity.plan(&[], self.now);
         for (segment, bytes) in &round.fresh {
             self.bytes.insert(segment.first, bytes.clone());
         }
@@ -69,14 +69,14 @@ impl World {
         message.time_to_live = time_to_live;
         message.scheduled_at = scheduled_in.map(|it| self.now.wall.plus(it));
         let mut bytes = Vec::new();
-        encode_message(&message, &mut bytes);
-        Encoded { hash: id_hash(id), bytes, wanted_by: [QUEUE_OUTLET].into() }
+        encode_message(&message, false, &mut bytes);
+        Encoded { hash: Some(id_hash(id)), bytes, wanted_by: [QUEUE_OUTLET].into() }
     }
 
     /// The id of a message.
     pub(super) fn id(&self, place: Place) -> String {
-        let bytes = &self.bytes[&place.first][place.offset..place.offset + place.length];
-        decode_head(bytes).unwrap().id.to_owned()
+        let bytes = place.find(&self.bytes[&place.first]).unwrap().unwrap();
+        decode_head(&bytes).unwrap().id.to_owned()
     }
 
     pub(super) fn took(&mut self, taken: &[Taken]) -> Vec<String> {

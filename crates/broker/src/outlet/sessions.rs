@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::flaw::Flaw;
 use crate::log::{Log, Moment, OrderKey};
 use crate::outlet::{LockLost, Outlet};
 
@@ -112,6 +113,9 @@ impl Outlet {
         let receiver = session.receiver.take().expect("a lock has its receiver");
         self.timers.remove(&(receiver.until, lock));
         for number in std::mem::take(&mut session.taken) {
+            if self.flaw == Some(Flaw::ExpiredToEnd) && failed {
+                self.put_last(log, self.locks[&number].sequence);
+            }
             let held = self.locks.remove(&number).expect("a session knows its locks");
             self.give_back(log, held, failed);
         }
@@ -143,7 +147,8 @@ impl Outlet {
     fn list(&mut self, id: &Arc<str>) {
         let Some(session) = self.sessions.get_mut(id) else { return };
         let first = session.ready.first().copied();
-        let first = first.filter(|_| session.receiver.is_none());
+        let is_shared = self.flaw == Some(Flaw::SessionsShared);
+        let first = first.filter(|_| session.receiver.is_none() || is_shared);
         if session.listed != first {
             if let Some(key) = session.listed {
                 self.available.remove(&(key, Arc::clone(id)));

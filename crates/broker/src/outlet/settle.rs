@@ -1,5 +1,6 @@
 use millstream_core::Settlement;
 
+use crate::flaw::Flaw;
 use crate::log::{Log, Moment, Place};
 use crate::marks::DeadLetter;
 use crate::outlet::{EXPIRED, FAILED_TOO_OFTEN, Held, Lock, LockLost, Outlet};
@@ -22,7 +23,12 @@ impl Outlet {
                 self.deferred_taken.remove(&held.sequence);
                 self.finish(log, place);
             }
-            Settlement::Abandon => self.give_back(log, held, true),
+            Settlement::Abandon => {
+                if self.flaw == Some(Flaw::AbandonedToEnd) {
+                    self.put_last(log, held.sequence);
+                }
+                self.give_back(log, held, true);
+            }
             // A dead letter cannot be put aside or become one again; it stays what it is.
             Settlement::Defer | Settlement::DeadLetter { .. } if is_dead => {
                 self.give_back(log, held, false);
@@ -76,6 +82,9 @@ impl Outlet {
     pub(crate) fn revive(&mut self, log: &mut Log, sequence: u64) -> bool {
         if !self.dead.contains(&sequence) {
             return false;
+        }
+        if self.flaw == Some(Flaw::RevivedToEnd) {
+            self.put_last(log, sequence);
         }
         let (segment, place) = log.find(sequence).expect("a dead letter has its segment");
         let key = segment.order_key(place.index);

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use futures_lite::future::{block_on, or, poll_once, yield_now};
 use millstream_core::{ErrorKind, Settlement};
+use tokio_util::sync::CancellationToken;
 
-use crate::QueueSettings;
 use crate::tests::world::{Fault, FaultPlan, World, ids, messages, settle, take};
+use crate::{QueueSettings, SubscriptionSettings, TopicSettings};
 
 const FAULTS: [Fault; 3] = [Fault::LostReply, Fault::LostRequest, Fault::Refused];
 
@@ -85,5 +87,82 @@ fn a_crash_while_an_entity_is_made_or_removed_leaves_it_whole_or_gone() {
             assert_eq!(world.documents("entity-"), 0, "{fault:?} at {at}");
             assert_eq!(world.documents("gone-"), 0, "{fault:?} at {at}");
         }
+    }
+}
+
+/// What a later broker does while an earlier one is still about to begin.
+fn subscribe_and_send(world: &World) {
+    world.run(async |broker| {
+        if broker.topics().is_empty() {
+            broker.create_topic("t", TopicSettings::default()).await.unwrap();
+        }
+        let settings = SubscriptionSettings::default();
+        broker.create_subscription("t", "s", settings).await.unwrap();
+        broker.send("t", messages("a1")).await.unwrap();
+    });
+}
+
+#[track_caller]
+fn check_is_kept(world: &World, polls: usize) {
+    world.run(async |broker| {
+        assert_eq!(ids(&take(broker, "t/subscriptions/s", 9).await), "a1", "after {polls} polls");
+    });
+}
+
+#[test]
+fn a_broker_that_is_slow_to_open_does_not_undo_what_a_later_one_has_done() {
+    for polls in 0.. {
+        let world = World::new();
+        world.run(async |broker| {
+            broker.create_topic("t", TopicSettings::default()).await.unwrap();
+        });
+        let was_slow = block_on(async {
+            let mut open = std::pin::pin!(world.open());
+            for _ in 0..polls {
+                if poll_once(&mut open).await.is_some() {
+                    return false;
+                }
+            }
+            subscribe_and_send(&world);
+            if let Ok((_, service)) = open.await {
+                let a_while = async {
+                    for _ in 0..100 {
+                        yield_now().await;
+                    }
+                };
+                or(service.run(CancellationToken::new()), a_while).await;
+            }
+            true
+        });
+        if !was_slow {
+            assert!(3 < polls, "it was never slow");
+            return;
+        }
+        check_is_kept(&world, polls);
+    }
+}
+
+#[test]
+fn a_broker_that_is_slow_to_create_does_not_undo_what_a_later_one_has_done() {
+    for polls in 0.. {
+        let world = World::new();
+        let was_slow = world.run(async |broker| {
+            let mut create = std::pin::pin!(broker.create_topic("t", TopicSettings::default()));
+            for _ in 0..polls {
+                if poll_once(&mut create).await.is_some() {
+                    return false;
+                }
+            }
+            subscribe_and_send(&world);
+            // Whether the entity is there for it or not: it must not do harm.
+            let _ = create.await;
+            let _ = broker.send("t", messages("b1")).await;
+            true
+        });
+        if !was_slow {
+            assert!(3 < polls, "it was never slow");
+            return;
+        }
+        check_is_kept(&world, polls);
     }
 }

@@ -37,6 +37,46 @@ fn a_topic_keeps_a_message_once_and_offers_it_to_every_subscription_that_wants_i
 }
 
 #[test]
+fn what_is_sent_to_one_subscription_gets_to_no_other_and_keeps_nothing_out() {
+    let world = World::new();
+    let one = "t/Subscriptions/one";
+    world.run(async |broker| {
+        broker.create_topic("t", TopicSettings::default()).await.unwrap();
+        broker.create_subscription("t", "one", only("a")).await.unwrap();
+        let all = SubscriptionSettings::default();
+        broker.create_subscription("t", "two", all).await.unwrap();
+        broker.send("t", messages("a1")).await.unwrap();
+        // One that was sent before, one that was not, and one that the rules keep out.
+        let sent = broker.send_to_one(one, messages("a1 a2 b3")).await.unwrap();
+        assert_eq!(sent.duplicates, 0);
+        for path in ["t", "t/Subscriptions/one/$DeadLetterQueue"] {
+            let error = broker.send_to_one(path, messages("a1")).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+        }
+    });
+    world.run(async |broker| {
+        assert_eq!(ids(&take(broker, "t/Subscriptions/two", 9).await), "a1");
+        assert_eq!(ids(&take(broker, one, 9).await), "a1 a1 a2");
+        // The id of what went to one subscription alone is still new to all.
+        let sent = broker.send("t", messages("a1 a2 b3")).await.unwrap();
+        assert_eq!(sent.duplicates, 1);
+        assert_eq!(ids(&take(broker, "t/Subscriptions/two", 9).await), "a2 b3");
+    });
+}
+
+#[test]
+fn what_is_sent_to_one_subscription_that_does_not_want_it_leaves_nothing() {
+    let world = World::new();
+    world.run(async |broker| {
+        broker.create_topic("t", TopicSettings::default()).await.unwrap();
+        broker.create_subscription("t", "one", only("a")).await.unwrap();
+        broker.send_to_one("t/Subscriptions/one", messages("b1 b2")).await.unwrap();
+        assert_eq!(broker.counts("t/Subscriptions/one").unwrap().active, 0);
+    });
+    assert_eq!((world.documents("seg-"), world.documents("ids-")), (0, 0));
+}
+
+#[test]
 fn rules_are_added_and_removed() {
     let world = World::new();
     world.run(async |broker| {

@@ -277,7 +277,8 @@ proptest! {
         world.options = world.options.storage_patience(ZERO);
         let mut journal = Journal::default();
         for (steps, at, fault) in lives {
-            world.plan(FaultPlan { at: Some((at + 2, fault)), for_ever: true });
+            // Opening needs three commits.
+            world.plan(FaultPlan { at: Some((at + 3, fault)), for_ever: true });
             live(&world, &mut journal, &steps);
         }
         finish(&world, &mut journal);

@@ -13,7 +13,7 @@ use millstream_core::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{Broker, BrokerOptions, ReceiveMode, Received};
+use crate::{Broker, BrokerOptions, BrokerService, ReceiveMode, Received};
 
 /// What goes wrong with a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,17 +136,40 @@ impl World {
         outcome.expect("the service does not end by itself")
     }
 
-    async fn live<T>(&self, work: impl AsyncFnOnce(&Broker) -> T) -> Option<T> {
+    /// Opens the broker.
+    pub(super) async fn open(&self) -> Result<(Broker, BrokerService)> {
         let options = self.options.clone();
         let clock: Arc<dyn Clock> = self.clock.clone();
-        let opened = Broker::open(&self.container, options, clock, self.ids.clone()).await;
-        let (broker, service) = opened.unwrap();
+        Broker::open(&self.container, options, clock, self.ids.clone()).await
+    }
+
+    async fn live<T>(&self, work: impl AsyncFnOnce(&Broker) -> T) -> Option<T> {
+        let (broker, service) = self.open().await.unwrap();
         let work = async { Some(work(&broker).await) };
         let service = async {
             service.run(CancellationToken::new()).await;
             None
         };
         or(work, service).await
+    }
+
+    /// Lets so much time pass, and everybody do what it brings.
+    pub(super) async fn pass(&self, seconds: u64) {
+        for _ in 0..seconds {
+            self.clock.advance(Duration::from_secs(1));
+            for _ in 0..50 {
+                yield_now().await;
+            }
+        }
+    }
+
+    /// The bytes of all documents whose ids begin like this.
+    pub(super) fn bytes(&self, prefix: &str) -> usize {
+        let scope = ScanScope::Keys(millstream_core::KeyRange::all());
+        let size = PageSize { items_max: PageSize::ITEMS_MAX, bytes_max: PageSize::BYTES_MAX };
+        let page = block_on(self.faulty.inner.scan(&scope, None, size)).unwrap();
+        let items = page.items.iter().filter(|it| it.id.as_str().starts_with(prefix));
+        items.map(|it| it.body.len()).sum()
     }
 
     /// How many documents there are.

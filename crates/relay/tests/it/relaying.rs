@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_lite::future::block_on;
-use millstream_core::{PartitionKey, StartFrom, SystemClock, Timestamp};
+use millstream_core::{FeedMode, PartitionKey, StartFrom, SystemClock, Timestamp};
 use millstream_processor::DeadLetters;
 use millstream_relay::Replay;
 
@@ -144,4 +144,25 @@ fn sent_events_can_be_replayed_from_a_time_with_the_same_ids() {
     let replay = Replay::new(&world.data, publisher);
     let report = block_on(replay.from(StartFrom::Time(never)).run(&|_| ())).unwrap();
     assert_eq!(report.published, 0);
+}
+
+#[test]
+fn sent_events_can_be_replayed_from_a_position() {
+    let world = World::new();
+    world.commit("k0", "k0-0", "Changed", 0);
+    let ranges = block_on(world.data.feed.ranges()).unwrap();
+    let feed = &world.data.feed;
+    let positions: Vec<_> = ranges
+        .iter()
+        .map(|it| (it.keys.clone(), StartFrom::Now, FeedMode::LatestVersion))
+        .map(|(keys, from, mode)| (keys.clone(), block_on(feed.start(&keys, from, mode)).unwrap()))
+        .collect();
+    world.commit("k0", "k0-1", "Changed", 0);
+    world.commit("k0", "k0-2", "Changed", 0);
+    let publisher = Arc::new(Scripted::new(usize::MAX));
+    for (keys, position) in positions {
+        let replay = Replay::new(&world.data, publisher.clone()).keys(keys).after(position);
+        block_on(replay.run(&|_| ())).unwrap();
+    }
+    assert_eq!(publisher.ids(), ["k0-1", "k0-2"]);
 }

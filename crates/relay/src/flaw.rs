@@ -1,0 +1,17 @@
+/// A bug that can be planted to prove that the simulation would find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "planted-flaws"),
+    expect(unreachable_pub, reason = "only simulations plant them")
+)]
+#[non_exhaustive]
+pub enum Flaw {
+    /// Events count as published before the publisher has answered.
+    AcknowledgeBeforePublished,
+    /// Each attempt to publish an event has a message id of its own.
+    IdPerAttempt,
+    /// A failure that may have had its effect counts as success.
+    UnknownIsPublished,
+    /// Events after one that was refused are published, those of its key too.
+    RefusedIsOvertaken,
+}
