@@ -1,18 +1,21 @@
 //! Runs code under simulated time, schedules and faults, each drawn from a seed.
 //!
-//! A world is one true store in memory, instances of the change feed processor that see it through
-//! faulty ways, writers, range moves, kills and stalls. Safety is checked at every write of the
-//! leases and every delivery, liveness and the cost of idling after the faults end. A seed that
-//! fails is repeated with one command.
+//! There are two worlds. In the processor world, instances of the change feed processor see one
+//! true store in memory through faulty ways, among writers, range moves, kills and stalls; safety
+//! is checked at every write of the leases and every delivery, liveness and the cost of idling
+//! after the faults end. In the delivery world events go from units of work through relays and a
+//! broker to consumers with an inbox; every message and every effect is checked. A seed that fails
+//! is repeated with one command.
 //!
 //! Not here: real disks and processes (`millstream-crash`), real servers (the conformance suites of
 //! the backends).
 //!
 //! Read `executor` first, then `faults` and `watch`, then `shape` and `world`, then what is
-//! checked: `properties` and `ledger`.
+//! checked: `properties` and `ledger`. After that, `delivery`.
 
 mod chaos;
 mod clock;
+mod delivery;
 mod deployment;
 mod executor;
 mod faults;
@@ -34,6 +37,7 @@ mod workload;
 mod world;
 
 pub use crate::clock::SimClock;
+pub use crate::delivery::DeliveryCounts;
 pub use crate::deployment::{Deployment, NodeParts};
 pub use crate::executor::handle::{Handle, NodeSpawner, OutsideCall, Sleep, YieldNow};
 pub use crate::executor::{Budget, Executor, NodeId, Stopped};
@@ -48,4 +52,4 @@ pub use crate::shape::{HandlerShape, OptionShape, Shape};
 pub use crate::truth::{Place, TrueChange, TrueCommit, Truth, TruthState, key_text, version_in};
 pub use crate::watch::{Check, Commit, Watch, Write};
 pub use crate::workload::{Topology, TopologyOptions, Workload, WorkloadOptions};
-pub use crate::world::{Mutant, Outcome, Statistics, run_seed};
+pub use crate::world::{Mutant, Outcome, Statistics, World, run_seed};

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use millstream_sim::{
-    Failure, Mutant, Summary, logged, regressions, run_caught, run_many, silence_panics,
+    Failure, Mutant, Summary, World, logged, regressions, run_caught, run_many, silence_panics,
 };
 
 use crate::arguments::{Arguments, HELP, Seeds};
@@ -40,35 +40,47 @@ fn main() -> ExitCode {
 
 /// Returns whether all is well.
 fn run(arguments: &Arguments) -> bool {
-    let summary = match &arguments.seeds {
-        Seeds::Help => return true,
-        Seeds::One(seed) if arguments.log => logged(|| run_one(*seed, arguments.mutant)),
-        Seeds::One(seed) => run_one(*seed, arguments.mutant),
-        Seeds::Span(span) => run_span(span, arguments.mutant, "simulating"),
-        Seeds::Fresh(time) => run_fresh(*time, arguments.mutant),
-    };
-    if let Some(failure) = summary.failures.first() {
-        print_failure(failure);
+    let (mut seeds, mut failed) = (0, 0);
+    for world in arguments.worlds() {
+        let summary = run_world(world, arguments);
+        seeds += summary.seeds;
+        failed += summary.failures.len();
+        if let Some(failure) = summary.failures.first() {
+            print_failure(failure);
+        }
     }
-    let mut all_caught = true;
     let mut caught = 0;
+    let mut all_caught = true;
     // Code that fails without a planted bug would make every bug look caught.
-    if arguments.all_mutants && summary.failures.is_empty() {
-        for mutant in Mutant::ALL {
-            let tried = run_span(&(0..MUTANT_SEEDS_MAX), Some(*mutant), mutant.name());
+    if arguments.all_mutants && failed == 0 {
+        let worlds = arguments.worlds();
+        for mutant in Mutant::ALL.iter().filter(|it| worlds.contains(&it.world())) {
+            let span = 0..MUTANT_SEEDS_MAX;
+            let tried = run_span(mutant.world(), &span, Some(*mutant), mutant.name());
             print_mutant(*mutant, &tried);
             caught += usize::from(!tried.failures.is_empty());
+            all_caught &= !tried.failures.is_empty();
         }
-        all_caught = caught == Mutant::ALL.len();
     }
-    print_figures(summary.seeds, summary.failures.len(), caught);
-    summary.failures.is_empty() && all_caught
+    print_figures(seeds, failed, caught);
+    failed == 0 && all_caught
+}
+
+fn run_world(world: World, arguments: &Arguments) -> Summary {
+    let mutant = arguments.mutant;
+    match &arguments.seeds {
+        Seeds::Help => Summary::default(),
+        Seeds::One(seed) if arguments.log => logged(|| run_one(world, *seed, mutant)),
+        Seeds::One(seed) => run_one(world, *seed, mutant),
+        Seeds::Span(span) => run_span(world, span, mutant, world.name()),
+        Seeds::Fresh(time) => run_fresh(world, *time, mutant),
+    }
 }
 
 /// One seed, twice: what it does must follow from it alone.
-fn run_one(seed: u64, mutant: Option<Mutant>) -> Summary {
-    let (outcome, again) = (run_caught(seed, mutant), run_caught(seed, mutant));
-    println!("seed {seed}: {}", outcome.statistics);
+fn run_one(world: World, seed: u64, mutant: Option<Mutant>) -> Summary {
+    let (outcome, again) = (run_caught(world, seed, mutant), run_caught(world, seed, mutant));
+    println!("{} seed {seed}: {}", world.name(), outcome.statistics);
     println!("digest {:016x}", outcome.digest);
     let differs = || {
         let other = again.digest;
@@ -76,13 +88,13 @@ fn run_one(seed: u64, mutant: Option<Mutant>) -> Summary {
     };
     let is_same = outcome.digest == again.digest;
     let violation = outcome.violation.or_else(|| (!is_same).then(differs));
-    let failures = violation.map(|violation| Failure { seed, mutant, violation });
+    let failures = violation.map(|violation| Failure { world, seed, mutant, violation });
     let failures = failures.into_iter().collect();
     Summary { seeds: 1, failures, statistics: outcome.statistics }
 }
 
-fn run_span(span: &Range<u64>, mutant: Option<Mutant>, what: &str) -> Summary {
-    let first = regressions();
+fn run_span(world: World, span: &Range<u64>, mutant: Option<Mutant>, what: &str) -> Summary {
+    let first = regressions(world);
     let progress = Progress::new(what);
     let taken = AtomicU64::new(0);
     let next = || {
@@ -92,20 +104,20 @@ fn run_span(span: &Range<u64>, mutant: Option<Mutant>, what: &str) -> Summary {
             is_regression || *it < span.end
         })
     };
-    let summary = run_many(mutant, next, |count| progress.seeds(count));
+    let summary = run_many(world, mutant, next, |count| progress.seeds(count));
     progress.end();
     if mutant.is_none() {
-        print_summary(&summary, progress.elapsed());
+        print_summary(world, &summary, progress.elapsed());
     }
     summary
 }
 
-fn run_fresh(time: Duration, mutant: Option<Mutant>) -> Summary {
+fn run_fresh(world: World, time: Duration, mutant: Option<Mutant>) -> Summary {
     // Short enough to type again.
     let start = RandomState::new().hash_one(0_u8) % 1_000_000_000;
-    println!("fresh seeds from {start}");
-    let first = regressions();
-    let progress = Progress::new("simulating");
+    println!("{}: fresh seeds from {start}", world.name());
+    let first = regressions(world);
+    let progress = Progress::new(world.name());
     let taken = AtomicU64::new(0);
     let next = || {
         if time <= progress.elapsed() {
@@ -113,9 +125,9 @@ fn run_fresh(time: Duration, mutant: Option<Mutant>) -> Summary {
         }
         seed_at(&first, taken.fetch_add(1, Ordering::Relaxed), start)
     };
-    let summary = run_many(mutant, next, |count| progress.seeds(count));
+    let summary = run_many(world, mutant, next, |count| progress.seeds(count));
     progress.end();
-    print_summary(&summary, progress.elapsed());
+    print_summary(world, &summary, progress.elapsed());
     summary
 }
 

@@ -3,7 +3,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use millstream_core::{Clock, SystemClock};
-use millstream_sim::{Failure, Mutant, Summary};
+use millstream_sim::{Failure, Mutant, Summary, World};
 
 /// How often somebody who watches is told, and how often a log is.
 const TERMINAL_INTERVAL: Duration = Duration::from_millis(200);
@@ -54,13 +54,14 @@ impl Progress {
 
 /// Prints a violation and the one line that repeats it.
 pub(crate) fn print_failure(failure: &Failure) {
-    println!("seed {}: {}", failure.seed, failure.violation);
+    println!("{} seed {}: {}", failure.world.name(), failure.seed, failure.violation);
     println!("{}", failure.command());
 }
 
-pub(crate) fn print_summary(summary: &Summary, elapsed: Duration) {
+pub(crate) fn print_summary(world: World, summary: &Summary, elapsed: Duration) {
     let seconds = elapsed.as_secs_f64();
-    println!("{} seeds in {seconds:.1} s: {}", summary.seeds, summary.statistics);
+    let (world, seeds) = (world.name(), summary.seeds);
+    println!("{world}: {seeds} seeds in {seconds:.1} s: {}", summary.statistics);
 }
 
 pub(crate) fn print_mutant(mutant: Mutant, summary: &Summary) {

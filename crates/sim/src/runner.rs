@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use crate::world::{Mutant, Outcome, Statistics, run_seed};
+use crate::world::{Mutant, Outcome, Statistics, World, run_seed};
 
 thread_local! {
     /// Where the last panic of this thread was, for the message of a seed that panics.
@@ -20,6 +20,8 @@ const REGRESSIONS: &str = include_str!("../regressions.txt");
 /// A seed whose world went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
+    /// What was simulated.
+    pub world: World,
     /// The seed.
     pub seed: u64,
     /// The planted bug, if there was one.
@@ -44,26 +46,31 @@ impl Failure {
     #[must_use]
     pub fn command(&self) -> String {
         let mutant = self.mutant.map(|it| format!(" --mutant {}", it.name())).unwrap_or_default();
-        format!("cargo xtask sim --seed {}{mutant}", self.seed)
+        format!("cargo xtask sim --world {} --seed {}{mutant}", self.world.name(), self.seed)
     }
 }
 
-/// The seeds that once failed.
+/// The seeds of a world that once failed.
 ///
 /// # Panics
 ///
-/// If a line of the list does not begin with a number.
+/// If a line of the list does not begin with a world and a number.
 #[must_use]
-pub fn regressions() -> Vec<u64> {
+pub fn regressions(world: World) -> Vec<u64> {
     let lines = REGRESSIONS.lines().filter(|it| !it.is_empty() && !it.starts_with('#'));
-    let seed = |line: &str| line.split_whitespace().next().and_then(|it| it.parse().ok());
-    lines.map(|it| seed(it).expect("a line of regressions.txt begins with a seed")).collect()
+    let parsed = |line: &str| {
+        let mut words = line.split_whitespace();
+        let world = words.next().and_then(World::named)?;
+        Some((world, words.next()?.parse().ok()?))
+    };
+    let all = lines.map(|it| parsed(it).expect("a line begins with a world and a seed"));
+    all.filter(|(of, _)| *of == world).map(|(_, seed)| seed).collect()
 }
 
 /// Runs the world of a seed; a panic in it is a violation.
 #[must_use]
-pub fn run_caught(seed: u64, mutant: Option<Mutant>) -> Outcome {
-    let result = panic::catch_unwind(AssertUnwindSafe(|| run_seed(seed, mutant)));
+pub fn run_caught(world: World, seed: u64, mutant: Option<Mutant>) -> Outcome {
+    let result = panic::catch_unwind(AssertUnwindSafe(|| run_seed(world, seed, mutant)));
     result.unwrap_or_else(|payload| Outcome {
         digest: 0,
         violation: Some(format!(
@@ -87,6 +94,7 @@ pub fn silence_panics() {
 /// Runs seeds until `next` has no more or one fails. `watch` is called after each with the number
 /// of seeds so far.
 pub fn run_many(
+    world: World,
     mutant: Option<Mutant>,
     next: impl Fn() -> Option<u64> + Sync,
     watch: impl Fn(u64) + Sync,
@@ -96,12 +104,12 @@ pub fn run_many(
         let mut own = Summary::default();
         while !stop.load(Ordering::Relaxed) {
             let Some(seed) = next() else { break };
-            let outcome = run_caught(seed, mutant);
+            let outcome = run_caught(world, seed, mutant);
             own.seeds += 1;
             own.statistics.add(&outcome.statistics);
             if let Some(violation) = outcome.violation {
                 stop.store(true, Ordering::Relaxed);
-                own.failures.push(Failure { seed, mutant, violation });
+                own.failures.push(Failure { world, seed, mutant, violation });
             }
             watch(done.fetch_add(1, Ordering::Relaxed) + 1);
         }
@@ -140,9 +148,10 @@ mod tests {
     fn many_seeds_are_run_once_each() {
         let next = AtomicU64::new(0);
         let take = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|it| *it < 20);
-        let summary = run_many(None, take, |_| ());
+        let summary = run_many(World::Processor, None, take, |_| ());
         assert_eq!((summary.seeds, summary.failures), (20, vec![]));
-        let alone: u64 = (0..20).map(|seed| run_caught(seed, None).statistics.steps).sum();
+        let steps = |seed| run_caught(World::Processor, seed, None).statistics.steps;
+        let alone: u64 = (0..20).map(steps).sum();
         assert_eq!(summary.statistics.steps, alone);
     }
 
@@ -150,23 +159,27 @@ mod tests {
     fn a_failure_says_how_to_repeat_it() {
         let mutant = Some(Mutant::Processor(Flaw::AcknowledgeBeforeHandling));
         let next = AtomicU64::new(0);
-        let summary = run_many(mutant, || Some(next.fetch_add(1, Ordering::Relaxed)), |_| ());
+        let take = || Some(next.fetch_add(1, Ordering::Relaxed));
+        let summary = run_many(World::Processor, mutant, take, |_| ());
         let failure = &summary.failures[0];
-        let again = run_caught(failure.seed, mutant);
+        let again = run_caught(failure.world, failure.seed, mutant);
         assert_eq!(again.violation.as_ref(), Some(&failure.violation));
         let command = format!(
-            "cargo xtask sim --seed {} --mutant acknowledge-before-handling",
+            "cargo xtask sim --world processor --seed {} --mutant acknowledge-before-handling",
             failure.seed,
         );
         assert_eq!(failure.command(), command);
-        let plain = Failure { mutant: None, ..failure.clone() };
-        assert_eq!(plain.command(), format!("cargo xtask sim --seed {}", failure.seed));
+        let plain = Failure { mutant: None, world: World::Delivery, seed: 7, ..failure.clone() };
+        assert_eq!(plain.command(), "cargo xtask sim --world delivery --seed 7");
     }
 
     #[test]
     fn seeds_that_once_failed_pass() {
-        for seed in regressions() {
-            assert_eq!(run_caught(seed, None).violation, None, "seed {seed}");
+        for world in World::ALL {
+            for seed in regressions(*world) {
+                let violation = run_caught(*world, seed, None).violation;
+                assert_eq!(violation, None, "seed {seed} of {}", world.name());
+            }
         }
     }
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use millstream_core::FeedMode;
-use millstream_processor::{Checkpoint, Concurrency, FailurePolicy, ProcessorOptions, Strategy};
+use millstream_processor::{
+    Checkpoint, Concurrency, FailurePolicy, ProcessorOptions, StartPosition, Strategy,
+};
 
 use crate::faults::FaultRates;
 use crate::rng::Rng;
@@ -137,28 +139,7 @@ impl Shape {
 
     /// The options of an instance.
     pub(crate) fn processor_options(&self) -> ProcessorOptions {
-        use millstream_processor::StartPosition;
-
-        let it = &self.options;
-        let start = if it.from_beginning { StartPosition::Beginning } else { StartPosition::Now };
-        ProcessorOptions::default()
-            .start(start)
-            .mode(self.mode)
-            .checkpoint(it.checkpoint)
-            .concurrency(it.concurrency)
-            .batch_items_max(it.batch)
-            .in_flight_items_max(it.in_flight)
-            .lease_duration(self.lease)
-            .round_interval(it.round)
-            .poll_interval(it.poll)
-            .read_timeout(self.lease)
-            .handover_deadline(it.handover_deadline)
-            .stop_grace(it.stop_grace)
-            .leases_per_range(it.leases_per_range)
-            .attempts_max(it.attempts_max)
-            .backoff(Duration::from_millis(50), it.backoff_max)
-            .failure(it.failure)
-            .strategy(it.strategy)
+        self.options.processor_options(self.lease, self.mode)
     }
 
     /// By when everything must be in order again, after the faults and the writers have ended.
@@ -177,7 +158,33 @@ impl Shape {
 }
 
 impl OptionShape {
-    fn draw(rng: &mut Rng, lease: Duration) -> Self {
+    /// These options for the processor.
+    pub(crate) fn processor_options(&self, lease: Duration, mode: FeedMode) -> ProcessorOptions {
+        let start = match self.from_beginning {
+            true => StartPosition::Beginning,
+            false => StartPosition::Now,
+        };
+        ProcessorOptions::default()
+            .start(start)
+            .mode(mode)
+            .checkpoint(self.checkpoint)
+            .concurrency(self.concurrency)
+            .batch_items_max(self.batch)
+            .in_flight_items_max(self.in_flight)
+            .lease_duration(lease)
+            .round_interval(self.round)
+            .poll_interval(self.poll)
+            .read_timeout(lease)
+            .handover_deadline(self.handover_deadline)
+            .stop_grace(self.stop_grace)
+            .leases_per_range(self.leases_per_range)
+            .attempts_max(self.attempts_max)
+            .backoff(Duration::from_millis(50), self.backoff_max)
+            .failure(self.failure)
+            .strategy(self.strategy)
+    }
+
+    pub(crate) fn draw(rng: &mut Rng, lease: Duration) -> Self {
         let batch = usize::try_from(rng.between(1, 12)).expect("a few");
         let round = lease / u32::try_from(rng.between(3, 5)).expect("a few");
         let checkpoint = match rng.below(4) {
@@ -229,7 +236,7 @@ impl HandlerShape {
 }
 
 /// A number from 1 to `most`, more often a small one: small worlds are fast and find most.
-fn few(rng: &mut Rng, most: u64) -> u64 {
+pub(crate) fn few(rng: &mut Rng, most: u64) -> u64 {
     let most = if rng.chance(700) { most.min(3) } else { most };
     rng.between(1, most)
 }

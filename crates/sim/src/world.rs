@@ -1,5 +1,6 @@
 //! What one seed describes, from the first commit to the last check.
 
+mod mutant;
 mod statistics;
 #[cfg(test)]
 mod tests;
@@ -9,12 +10,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use millstream_core::conformance::block_on;
-use millstream_processor::{FailurePolicy, Flaw, Strategy};
+use millstream_processor::{FailurePolicy, Strategy};
 
+pub use crate::world::mutant::Mutant;
 pub use crate::world::statistics::Statistics;
 
 use crate::chaos::{ChaosCounts, chaos};
 use crate::clock::SimClock;
+use crate::delivery;
 use crate::deployment::Deployment;
 use crate::executor::{Executor, NodeId, Stopped};
 use crate::fleet::Fleet;
@@ -25,13 +28,13 @@ use crate::shape::Shape;
 /// Rounds in which the cost of idling is measured.
 const QUIET_ROUNDS: u32 = 3;
 
-/// A bug that is planted to see whether the checks find it.
+/// What is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mutant {
-    /// The store takes a write whatever etag it asks for.
-    StoreIgnoresEtag,
-    /// One in the processor.
-    Processor(Flaw),
+pub enum World {
+    /// Writers and instances of the processor.
+    Processor,
+    /// Units of work, relays, a broker and consumers with an inbox.
+    Delivery,
 }
 
 /// What came of one seed.
@@ -47,13 +50,21 @@ pub struct Outcome {
 
 /// Runs the world of a seed, with a planted bug or without.
 #[must_use]
-pub fn run_seed(seed: u64, mutant: Option<Mutant>) -> Outcome {
+pub fn run_seed(world: World, seed: u64, mutant: Option<Mutant>) -> Outcome {
+    match world {
+        World::Processor => run_processor(seed, mutant),
+        World::Delivery => delivery::run_seed(seed, mutant),
+    }
+}
+
+/// Runs the processor world of a seed, with a planted bug or without.
+fn run_processor(seed: u64, mutant: Option<Mutant>) -> Outcome {
     let mut executor = Executor::new(seed);
     let handle = executor.handle().clone();
     let (ignores_etags, flaw) = match mutant {
         Some(Mutant::StoreIgnoresEtag) => (true, None),
         Some(Mutant::Processor(flaw)) => (false, Some(flaw)),
-        None => (false, None),
+        Some(Mutant::Relay(_) | Mutant::Broker(_) | Mutant::Outbox(_)) | None => (false, None),
     };
     let deployment = Deployment::new(&handle, seed, Shape::draw(seed), ignores_etags);
     let deployment = Arc::new(deployment.expect("the shape of a world is valid"));
@@ -84,6 +95,7 @@ pub fn run_seed(seed: u64, mutant: Option<Mutant>) -> Outcome {
         cuts: load(&counts.cuts),
         twins: load(&counts.twins),
         leases: deployment.ledger.counts(),
+        ..Statistics::default()
     };
     Outcome { digest: handle.digest(), violation, statistics }
 }
@@ -203,7 +215,7 @@ fn await_in_time(
     }
 }
 
-fn go_on(executor: &mut Executor, until: Duration) -> Result<(), String> {
+pub(crate) fn go_on(executor: &mut Executor, until: Duration) -> Result<(), String> {
     match executor.run_until(until) {
         Stopped::Failed(violation) => Err(violation),
         Stopped::Spinning(place) => Err(format!("spinning: {place}")),
@@ -211,42 +223,16 @@ fn go_on(executor: &mut Executor, until: Duration) -> Result<(), String> {
     }
 }
 
-impl Mutant {
+impl World {
     /// All of them.
-    pub const ALL: &'static [Self] = &[
-        Self::StoreIgnoresEtag,
-        Self::Processor(Flaw::AcknowledgeBeforeHandling),
-        Self::Processor(Flaw::ChildInheritsRead),
-        Self::Processor(Flaw::ExpiryByWallClock),
-        Self::Processor(Flaw::RenewalFailureIgnored),
-        Self::Processor(Flaw::StealWithoutHandover),
-        Self::Processor(Flaw::StartNotPinned),
-        Self::Processor(Flaw::ParentRetiredEarly),
-        Self::Processor(Flaw::HandoverBeforeDrained),
-        Self::Processor(Flaw::CheckpointPastGaps),
-        Self::Processor(Flaw::ParkedBeforeKept),
-        Self::Processor(Flaw::ParkedKeyGoesOn),
-    ];
+    pub const ALL: &'static [Self] = &[Self::Processor, Self::Delivery];
 
     /// Its name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::StoreIgnoresEtag => "store-ignores-etag",
-            Self::Processor(flaw) => match flaw {
-                Flaw::AcknowledgeBeforeHandling => "acknowledge-before-handling",
-                Flaw::ChildInheritsRead => "child-inherits-read",
-                Flaw::ExpiryByWallClock => "expiry-by-wall-clock",
-                Flaw::RenewalFailureIgnored => "renewal-failure-ignored",
-                Flaw::StealWithoutHandover => "steal-without-handover",
-                Flaw::StartNotPinned => "start-not-pinned",
-                Flaw::ParentRetiredEarly => "parent-retired-early",
-                Flaw::HandoverBeforeDrained => "handover-before-drained",
-                Flaw::CheckpointPastGaps => "checkpoint-past-gaps",
-                Flaw::ParkedBeforeKept => "parked-before-kept",
-                Flaw::ParkedKeyGoesOn => "parked-key-goes-on",
-                _ => "unnamed",
-            },
+            Self::Processor => "processor",
+            Self::Delivery => "delivery",
         }
     }
 

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::delivery::DeliveryCounts;
 use crate::ledger::LedgerCounts;
 
 /// What happened in one or more runs.
@@ -32,6 +33,8 @@ pub struct Statistics {
     pub twins: u64,
     /// What happened to the leases.
     pub leases: LedgerCounts,
+    /// What happened on the way to consumers, in delivery worlds.
+    pub delivery: DeliveryCounts,
 }
 
 impl Statistics {
@@ -58,6 +61,7 @@ impl Statistics {
         self.leases.calls += other.leases.calls;
         self.leases.heartbeats += other.leases.heartbeats;
         self.leases.other_writes += other.leases.other_writes;
+        self.delivery.add(&other.delivery);
     }
 }
 
@@ -67,6 +71,14 @@ impl fmt::Display for Statistics {
         let Self { faults, starts, kills, stops, stalls, cuts, twins, .. } = self;
         let LedgerCounts { checkpoints, takeovers, handovers, splits, parked, .. } = self.leases;
         let hours = self.virtual_time.as_secs_f64() / 3600.0;
+        if self.delivery != DeliveryCounts::default() {
+            return write!(
+                f,
+                "{hours:.1} h of virtual time, {steps} steps, {}, {faults} faults, {starts} \
+                 starts, {kills} kills, {stops} stops, {stalls} stalls, {cuts} cuts, {twins} twins",
+                self.delivery,
+            );
+        }
         write!(
             f,
             "{hours:.1} h of virtual time, {steps} steps, {commits} commits, {deliveries} \
