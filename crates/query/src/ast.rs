@@ -1,0 +1,351 @@
+//! A query as a tree.
+
+pub(crate) mod walk;
+
+use std::sync::Arc;
+
+use crate::error::Position;
+use crate::value::Value;
+
+/// `SELECT … FROM … WHERE … GROUP BY … ORDER BY … OFFSET … LIMIT …`.
+#[derive(Clone, Debug)]
+pub(crate) struct Select {
+    pub(crate) position: Position,
+    pub(crate) is_distinct: bool,
+    pub(crate) top: Option<Count>,
+    pub(crate) projection: Projection,
+    /// The names of the properties of a list; filled when names are resolved.
+    pub(crate) names: Vec<Arc<str>>,
+    /// The first source and those joined to it; empty without FROM.
+    pub(crate) sources: Vec<Source>,
+    pub(crate) filter: Option<Expression>,
+    pub(crate) group_by: Vec<Expression>,
+    pub(crate) order_by: Vec<OrderItem>,
+    pub(crate) window: Option<Window>,
+    /// The aggregates of the projection, in the order of their numbers; filled when names are
+    /// resolved.
+    pub(crate) aggregates: Vec<Aggregate>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Projection {
+    /// `*`: the only source.
+    Star,
+    /// `VALUE expression`: rows are the values themselves.
+    Value(Expression),
+    /// Rows are objects.
+    List(Vec<ListItem>),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct ListItem {
+    pub(crate) expression: Expression,
+    pub(crate) alias: Option<Arc<str>>,
+}
+
+/// How many rows: written out, or a parameter.
+#[derive(Clone, Debug)]
+pub(crate) enum Count {
+    Literal(u64),
+    Parameter(Arc<str>, Position),
+}
+
+/// `OFFSET … LIMIT …`.
+#[derive(Clone, Debug)]
+pub(crate) struct Window {
+    pub(crate) offset: Count,
+    pub(crate) limit: Count,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct OrderItem {
+    pub(crate) expression: Expression,
+    pub(crate) is_descending: bool,
+}
+
+/// Where rows come from.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) position: Position,
+    pub(crate) alias: Arc<str>,
+    /// Whether the alias was written, and not taken from the collection.
+    pub(crate) is_alias_written: bool,
+    /// Whether the elements of an array are the rows (`alias IN collection`).
+    pub(crate) is_iterated: bool,
+    pub(crate) collection: Collection,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Collection {
+    /// The items of the container, or what lies at a path in each.
+    Root { name: Arc<str>, steps: Vec<Step> },
+    /// A value that depends on the sources before.
+    Expression(Expression),
+    /// The rows of another query.
+    Select(Box<Select>),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Expression {
+    Literal(Value),
+    Parameter(Arc<str>, Position),
+    /// A name of a source. `slot` is its place among those in scope, once names are resolved.
+    Name {
+        name: Arc<str>,
+        slot: usize,
+        position: Position,
+    },
+    /// Properties and elements within a value, outermost first.
+    Path {
+        base: Box<Expression>,
+        steps: Vec<Step>,
+    },
+    Not(Box<Expression>),
+    /// `-` or `+` or `~`.
+    Unary(UnaryOperator, Box<Expression>),
+    /// Operators of one strength from left to right; a list, so that thousands of them do not nest.
+    Chain {
+        first: Box<Expression>,
+        rest: Vec<(BinaryOperator, Expression)>,
+    },
+    /// Two or more operands.
+    And(Vec<Expression>),
+    /// Two or more operands.
+    Or(Vec<Expression>),
+    Between {
+        value: Box<Expression>,
+        low: Box<Expression>,
+        high: Box<Expression>,
+        is_not: bool,
+    },
+    In {
+        value: Box<Expression>,
+        list: Vec<Expression>,
+        is_not: bool,
+    },
+    Like {
+        value: Box<Expression>,
+        pattern: Box<Expression>,
+        escape: Option<Box<Expression>>,
+        is_not: bool,
+    },
+    Conditional(Box<Expression>, Box<Expression>, Box<Expression>),
+    Array(Vec<Expression>),
+    Object(Vec<(Arc<str>, Expression)>),
+    Call {
+        function: &'static crate::functions::Function,
+        arguments: Vec<Expression>,
+    },
+    /// The value with this number in the aggregates of the innermost query.
+    Aggregate {
+        aggregate: Box<Aggregate>,
+        number: usize,
+    },
+    /// A query whose first row is the value.
+    Scalar(Box<Select>),
+    /// `ARRAY(query)`: all rows.
+    Gathered(Box<Select>),
+    /// `EXISTS(query)`: whether there are rows.
+    Exists(Box<Select>),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Property(Arc<str>),
+    /// `[expression]`: a number for an array, a string for an object.
+    Index(Box<Expression>),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Aggregate {
+    pub(crate) kind: AggregateKind,
+    pub(crate) argument: Expression,
+    pub(crate) position: Position,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AggregateKind {
+    Average,
+    Count,
+    CountIf,
+    Max,
+    Min,
+    Sum,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UnaryOperator {
+    Minus,
+    Plus,
+    BitNot,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BinaryOperator {
+    Coalesce,
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    Concatenate,
+    BitOr,
+    BitXor,
+    BitAnd,
+    ShiftLeft,
+    ShiftRight,
+    ShiftRightUnsigned,
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Remainder,
+}
+
+impl AggregateKind {
+    /// The function of this name, in any case.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        const NAMES: [(&str, AggregateKind); 6] = [
+            ("AVG", AggregateKind::Average),
+            ("COUNT", AggregateKind::Count),
+            ("COUNTIF", AggregateKind::CountIf),
+            ("MAX", AggregateKind::Max),
+            ("MIN", AggregateKind::Min),
+            ("SUM", AggregateKind::Sum),
+        ];
+        NAMES.iter().find(|(it, _)| it.eq_ignore_ascii_case(name)).map(|(_, kind)| *kind)
+    }
+
+    /// How it is called in a query.
+    pub(crate) fn function(self) -> &'static str {
+        match self {
+            Self::Average => "AVG",
+            Self::Count => "COUNT",
+            Self::CountIf => "COUNTIF",
+            Self::Max => "MAX",
+            Self::Min => "MIN",
+            Self::Sum => "SUM",
+        }
+    }
+
+    /// How plans call it.
+    pub(crate) fn plan_name(self) -> &'static str {
+        match self {
+            Self::Average => "Average",
+            Self::Count => "Count",
+            Self::CountIf => "CountIf",
+            Self::Max => "Max",
+            Self::Min => "Min",
+            Self::Sum => "Sum",
+        }
+    }
+}
+
+impl BinaryOperator {
+    /// How it is written.
+    pub(crate) fn symbol(self) -> &'static str {
+        match self {
+            Self::Coalesce => "??",
+            Self::Equal => "=",
+            Self::NotEqual => "!=",
+            Self::Less => "<",
+            Self::LessOrEqual => "<=",
+            Self::Greater => ">",
+            Self::GreaterOrEqual => ">=",
+            Self::Concatenate => "||",
+            Self::BitOr => "|",
+            Self::BitXor => "^",
+            Self::BitAnd => "&",
+            Self::ShiftLeft => "<<",
+            Self::ShiftRight => ">>",
+            Self::ShiftRightUnsigned => ">>>",
+            Self::Add => "+",
+            Self::Subtract => "-",
+            Self::Multiply => "*",
+            Self::Divide => "/",
+            Self::Remainder => "%",
+        }
+    }
+
+    /// How tightly it binds; larger binds tighter. AND is 3, OR is 2, `? :` is 1.
+    pub(crate) fn strength(self) -> u8 {
+        match self {
+            Self::Coalesce => 4,
+            Self::Equal
+            | Self::NotEqual
+            | Self::Less
+            | Self::LessOrEqual
+            | Self::Greater
+            | Self::GreaterOrEqual => 5,
+            Self::Concatenate => 6,
+            Self::BitOr => 7,
+            Self::BitXor => 8,
+            Self::BitAnd => 9,
+            Self::ShiftLeft | Self::ShiftRight | Self::ShiftRightUnsigned => 10,
+            Self::Add | Self::Subtract => 11,
+            Self::Multiply | Self::Divide | Self::Remainder => 12,
+        }
+    }
+}
+
+impl Select {
+    /// Whether one row can depend on several rows of the sources.
+    pub(crate) fn is_blocking(&self) -> bool {
+        self.is_distinct
+            || self.is_grouped()
+            || !self.order_by.is_empty()
+            || self.sources.first().is_some_and(|first| match &first.collection {
+                Collection::Select(inner) => inner.is_blocking() || inner.is_limited(),
+                Collection::Root { .. } | Collection::Expression(_) => false,
+            })
+    }
+
+    /// Whether rows are groups of rows.
+    pub(crate) fn is_grouped(&self) -> bool {
+        !self.group_by.is_empty() || !self.aggregates.is_empty()
+    }
+
+    pub(crate) fn is_limited(&self) -> bool {
+        self.top.is_some() || self.window.is_some()
+    }
+}
+
+impl ListItem {
+    /// The name of the property: the alias, or the last name of the path.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "no other expression has a name")]
+    pub(crate) fn name(&self) -> Option<Arc<str>> {
+        if let Some(alias) = &self.alias {
+            return Some(alias.clone());
+        }
+        match &self.expression {
+            Expression::Name { name, .. } => Some(name.clone()),
+            Expression::Path { steps, .. } => match steps.last()? {
+                Step::Property(name) => Some(name.clone()),
+                Step::Index(index) => match &**index {
+                    Expression::Literal(Value::String(name)) => Some(name.clone()),
+                    _ => None,
+                },
+            },
+            _ => None,
+        }
+    }
+}
+
+/// The names of the properties of a list: `$1`, `$2` and so on where there is none.
+pub(crate) fn names(list: &[ListItem]) -> Vec<Arc<str>> {
+    let mut unnamed = 0;
+    let name = |item: &ListItem| {
+        item.name().unwrap_or_else(|| {
+            unnamed += 1;
+            format!("${unnamed}").into()
+        })
+    };
+    list.iter().map(name).collect()
+}
+
+impl Expression {
+    pub(crate) fn as_aggregate(&self) -> Option<&Aggregate> {
+        if let Self::Aggregate { aggregate, .. } = self { Some(aggregate) } else { None }
+    }
+}

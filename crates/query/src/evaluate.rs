@@ -1,0 +1,219 @@
+//! The value of an expression for one row, by the three-valued rules of undefined.
+
+mod like;
+mod operators;
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use millstream_core::Timestamp;
+
+use crate::ast::{Expression, Step};
+use crate::compare;
+use crate::error::{Error, Result};
+use crate::functions::Context;
+use crate::value::{Object, Value};
+use crate::{Limits, Parameters};
+
+/// Evaluates expressions, and queries within a document (see `select`).
+pub(crate) struct Evaluator<'a> {
+    pub(crate) parameters: &'a Parameters,
+    pub(crate) context: Context,
+    /// The item that FROM begins with.
+    pub(crate) root: Value,
+    /// The values of the sources in scope; names have their place in here.
+    pub(crate) bindings: Vec<Value>,
+    /// The values of the aggregates of the queries that are being projected, innermost last.
+    pub(crate) aggregates: Vec<Vec<Value>>,
+    /// Bytes that rows may take up while they are sorted or grouped.
+    pub(crate) held_bytes_max: usize,
+}
+
+impl<'a> Evaluator<'a> {
+    pub(crate) fn new(parameters: &'a Parameters, now: Timestamp, limits: &Limits) -> Self {
+        Self {
+            parameters,
+            context: Context::new(now, limits.steps_max),
+            root: Value::Undefined,
+            bindings: Vec::new(),
+            aggregates: Vec::new(),
+            held_bytes_max: limits.held_bytes_max,
+        }
+    }
+
+    /// The value of an expression.
+    pub(crate) fn value(&mut self, expression: &Expression) -> Result<Value> {
+        self.context.spend(1)?;
+        match expression {
+            Expression::Literal(value) => Ok(value.clone()),
+            Expression::Parameter(name, position) => {
+                Ok(self.parameters.get(name, *position)?.clone())
+            }
+            Expression::Name { slot, .. } => {
+                // A group of no rows has no values.
+                Ok(self.bindings.get(*slot).cloned().unwrap_or_default())
+            }
+            Expression::Path { base, steps } => {
+                let value = self.value(base)?;
+                self.follow(value, steps)
+            }
+            Expression::Not(operand) => {
+                let value = self.value(operand)?.as_bool();
+                Ok(truth(value.map(|it| !it)))
+            }
+            Expression::Unary(operator, operand) => {
+                let value = self.value(operand)?;
+                Ok(operators::unary(*operator, &value))
+            }
+            Expression::Chain { first, rest } => {
+                let mut value = self.value(first)?;
+                for (operator, operand) in rest {
+                    value = self.binary(*operator, value, operand)?;
+                }
+                Ok(value)
+            }
+            Expression::And(operands) => self.logical(operands, false),
+            Expression::Or(operands) => self.logical(operands, true),
+            Expression::Between { value, low, high, is_not } => {
+                let is_between = self.between(value, low, high)?;
+                Ok(truth(is_between.map(|it| it != *is_not)))
+            }
+            Expression::In { value, list, is_not } => self.contained(value, list, *is_not),
+            Expression::Like { value, pattern, escape, is_not } => {
+                let (value, pattern) = (self.value(value)?, self.value(pattern)?);
+                let escape = escape.as_ref().map(|it| self.value(it)).transpose()?;
+                let is_like = like::matches(&mut self.context, &value, &pattern, escape.as_ref())?;
+                Ok(truth(is_like.map(|it| it != *is_not)))
+            }
+            Expression::Conditional(condition, positive, negative) => {
+                let holds = self.value(condition)?.is_true();
+                self.value(if holds { positive } else { negative })
+            }
+            Expression::Array(items) => self.array(items),
+            Expression::Object(properties) => self.object(properties),
+            Expression::Call { function, arguments } => {
+                let mut values = Vec::with_capacity(arguments.len());
+                for argument in arguments {
+                    values.push(self.value(argument)?);
+                }
+                (function.run)(&mut self.context, &values)
+            }
+            Expression::Aggregate { number, .. } => {
+                let values = self.aggregates.last();
+                Ok(values.and_then(|it| it.get(*number)).cloned().unwrap_or_default())
+            }
+            Expression::Scalar(select) => {
+                let rows = self.rows(select)?;
+                Ok(rows.into_iter().next().unwrap_or_default())
+            }
+            Expression::Gathered(select) => Ok(Value::array(self.rows(select)?)),
+            Expression::Exists(select) => Ok(Value::Bool(self.has_rows(select)?)),
+        }
+    }
+
+    /// What lies at a path within a value.
+    pub(crate) fn follow(&mut self, mut value: Value, steps: &[Step]) -> Result<Value> {
+        for step in steps {
+            value = match step {
+                Step::Property(name) => value.property(name),
+                Step::Index(index) => {
+                    let index = self.value(index)?;
+                    match (index.as_str(), index.as_integer()) {
+                        (Some(name), _) => value.property(name),
+                        (None, Some(place)) => value.element(place),
+                        (None, None) => Value::Undefined,
+                    }
+                }
+            };
+            if value.is_undefined() {
+                break;
+            }
+        }
+        Ok(value)
+    }
+
+    /// AND (decided by a false operand) or OR (decided by a true one).
+    fn logical(&mut self, operands: &[Expression], decisive: bool) -> Result<Value> {
+        let mut result = Some(!decisive);
+        for operand in operands {
+            match self.value(operand)?.as_bool() {
+                Some(value) if value == decisive => return Ok(Value::Bool(decisive)),
+                Some(_) => (),
+                None => result = None,
+            }
+        }
+        Ok(truth(result))
+    }
+
+    fn between(
+        &mut self,
+        value: &Expression,
+        low: &Expression,
+        high: &Expression,
+    ) -> Result<Option<bool>> {
+        let value = self.value(value)?;
+        let (low, high) = (self.value(low)?, self.value(high)?);
+        let is_above = compare::relation(&low, &value).map(Ordering::is_le);
+        let is_below = compare::relation(&value, &high).map(Ordering::is_le);
+        Ok(match (is_above, is_below) {
+            (Some(false), _) | (_, Some(false)) => Some(false),
+            (Some(true), Some(true)) => Some(true),
+            (None, _) | (_, None) => None,
+        })
+    }
+
+    fn contained(
+        &mut self,
+        value: &Expression,
+        list: &[Expression],
+        is_not: bool,
+    ) -> Result<Value> {
+        let value = self.value(value)?;
+        let mut result = Some(false);
+        for item in list {
+            let item = self.value(item)?;
+            match compare::equality(&value, &item) {
+                Some(true) => return Ok(Value::Bool(!is_not)),
+                Some(false) => (),
+                None => result = None,
+            }
+        }
+        Ok(truth(result.map(|it| it != is_not)))
+    }
+
+    fn array(&mut self, items: &[Expression]) -> Result<Value> {
+        let mut values = Vec::with_capacity(items.len());
+        for item in items {
+            let value = self.value(item)?;
+            if !value.is_undefined() {
+                values.push(value);
+            }
+        }
+        Ok(Value::array(values))
+    }
+
+    fn object(&mut self, properties: &[(Arc<str>, Expression)]) -> Result<Value> {
+        let mut entries = Vec::with_capacity(properties.len());
+        for (name, expression) in properties {
+            entries.push((name.clone(), self.value(expression)?));
+        }
+        Ok(Value::object(Object::collect(entries)))
+    }
+
+    /// Refuses to hold more than was allowed.
+    pub(crate) fn check_held(&self, bytes: usize) -> Result<()> {
+        if self.held_bytes_max < bytes {
+            return Err(Error::too_large(format!(
+                "its rows take up more than {} bytes while they are gathered; filter more, or \
+                 order and group less",
+                self.held_bytes_max
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Unknown is undefined.
+pub(crate) fn truth(value: Option<bool>) -> Value {
+    value.map_or(Value::Undefined, Value::Bool)
+}

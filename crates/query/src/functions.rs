@@ -1,0 +1,154 @@
+//! The functions of the language, by name.
+//!
+//! A function gets values and returns one; arguments of the wrong kind make it undefined.
+
+mod arrays;
+mod dates;
+mod math;
+mod strings;
+mod types;
+
+use std::collections::BTreeMap;
+
+use millstream_core::Timestamp;
+use regex_lite::Regex;
+
+use crate::error::{Error, Result};
+use crate::value::Value;
+
+/// Longest string a function makes.
+const STRING_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Most compiled patterns that are kept.
+const PATTERNS_MAX: usize = 64;
+/// Largest compiled pattern.
+const PATTERN_BYTES_MAX: usize = 64 * 1024;
+
+/// A function of the language.
+#[derive(Clone, Copy)]
+pub(crate) struct Function {
+    /// How it is written in documentation; calls may use any case.
+    pub(crate) name: &'static str,
+    arguments_min: usize,
+    arguments_max: usize,
+    pub(crate) run: Run,
+}
+
+type Run = fn(&mut Context, &[Value]) -> Result<Value>;
+
+/// What functions know besides their arguments.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) now: Timestamp,
+    steps_left: u64,
+    /// Patterns by their text; none if it is no pattern.
+    patterns: BTreeMap<String, Option<Regex>>,
+}
+
+/// The function of this name, in any case.
+pub(crate) fn named(name: &str) -> Option<&'static Function> {
+    let lists = [
+        strings::FUNCTIONS,
+        arrays::FUNCTIONS,
+        math::FUNCTIONS,
+        types::FUNCTIONS,
+        dates::FUNCTIONS,
+    ];
+    lists.into_iter().flatten().find(|it| it.name.eq_ignore_ascii_case(name))
+}
+
+/// All functions.
+#[cfg(test)]
+pub(crate) fn all() -> impl Iterator<Item = &'static Function> {
+    [strings::FUNCTIONS, arrays::FUNCTIONS, math::FUNCTIONS, types::FUNCTIONS, dates::FUNCTIONS]
+        .into_iter()
+        .flatten()
+}
+
+impl Function {
+    const fn new(name: &'static str, arguments_min: usize, arguments_max: usize, run: Run) -> Self {
+        Self { name, arguments_min, arguments_max, run }
+    }
+
+    pub(crate) fn takes(&self, arguments: usize) -> bool {
+        (self.arguments_min..=self.arguments_max).contains(&arguments)
+    }
+
+    /// How many arguments it takes, in words.
+    pub(crate) fn arity(&self) -> String {
+        let (min, max) = (self.arguments_min, self.arguments_max);
+        match (min, max) {
+            (0, 0) => "no arguments".to_owned(),
+            (1, 1) => "1 argument".to_owned(),
+            (_, usize::MAX) => format!("at least {min} arguments"),
+            _ if min == max => format!("{min} arguments"),
+            _ => format!("{min} to {max} arguments"),
+        }
+    }
+}
+
+impl std::fmt::Debug for Function {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl Context {
+    pub(crate) fn new(now: Timestamp, steps_max: u64) -> Self {
+        Self { now, steps_left: steps_max, patterns: BTreeMap::new() }
+    }
+
+    /// Counts work; what would go on for too long is refused.
+    pub(crate) fn spend(&mut self, steps: usize) -> Result<()> {
+        let steps = u64::try_from(steps).unwrap_or(u64::MAX);
+        match self.steps_left.checked_sub(steps) {
+            Some(left) => {
+                self.steps_left = left;
+                Ok(())
+            }
+            None => Err(Error::too_large(
+                "a page of it takes more steps than are allowed; filter more, or join less",
+            )),
+        }
+    }
+
+    pub(crate) fn steps_left(&self) -> u64 {
+        self.steps_left
+    }
+
+    /// The strings joined; undefined if one is no string.
+    pub(crate) fn concatenate(&mut self, values: &[Value]) -> Result<Value> {
+        let mut length = 0;
+        for value in values {
+            let Some(text) = value.as_str() else { return Ok(Value::Undefined) };
+            length += text.len();
+        }
+        self.check_string(length)?;
+        let mut joined = String::with_capacity(length);
+        values.iter().filter_map(Value::as_str).for_each(|text| joined.push_str(text));
+        Ok(Value::string(joined))
+    }
+
+    fn check_string(&mut self, bytes: usize) -> Result<()> {
+        if STRING_BYTES_MAX < bytes {
+            let reason = format!("it makes a string of more than {STRING_BYTES_MAX} bytes");
+            return Err(Error::too_large(reason));
+        }
+        self.spend(bytes / 16)
+    }
+
+    /// Whether the text matches a regular expression; none if it is not one.
+    fn matches(&mut self, text: &str, pattern: &str) -> Result<Option<bool>> {
+        self.spend((text.len() + 1).saturating_mul(pattern.len() / 8 + 1))?;
+        if !self.patterns.contains_key(pattern) {
+            self.spend(pattern.len() * 16)?;
+            if PATTERNS_MAX <= self.patterns.len() {
+                self.patterns.clear();
+            }
+            let mut builder = regex_lite::RegexBuilder::new(pattern);
+            let compiled = builder.size_limit(PATTERN_BYTES_MAX).build().ok();
+            self.patterns.insert(pattern.to_owned(), compiled);
+        }
+        let compiled = self.patterns.get(pattern).and_then(Option::as_ref);
+        Ok(compiled.map(|it| it.is_match(text)))
+    }
+}

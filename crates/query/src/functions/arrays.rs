@@ -1,0 +1,182 @@
+//! Functions of arrays, sets and objects.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::compare;
+use crate::error::Result;
+use crate::functions::{Context, Function};
+use crate::value::{Object, Value};
+
+pub(crate) const FUNCTIONS: &[Function] = &[
+    Function::new("ARRAY_CONCAT", 2, usize::MAX, concatenate),
+    Function::new("ARRAY_CONTAINS", 2, 3, contains),
+    Function::new("ARRAY_CONTAINS_ALL", 2, usize::MAX, |context, it| {
+        contains_several(context, it, true)
+    }),
+    Function::new("ARRAY_CONTAINS_ANY", 2, usize::MAX, |context, it| {
+        contains_several(context, it, false)
+    }),
+    Function::new("ARRAY_LENGTH", 1, 1, |_, it| {
+        let length = it.first().and_then(Value::as_array).map(|it| Value::count(it.len()));
+        Ok(length.unwrap_or_default())
+    }),
+    Function::new("ARRAY_SLICE", 2, 3, slice),
+    Function::new("ArrayToObject", 1, 1, array_to_object),
+    Function::new("CHOOSE", 2, usize::MAX, choose),
+    Function::new("ObjectToArray", 1, 3, object_to_array),
+    Function::new("SetDifference", 2, 2, |context, it| {
+        sets(context, it, |one, two| digests(two, |two| keep(one, |it| !two.contains(it))))
+    }),
+    Function::new("SetEqual", 2, 2, set_equal),
+    Function::new("SetIntersect", 2, 2, |context, it| {
+        sets(context, it, |one, two| digests(two, |two| keep(one, |it| two.contains(it))))
+    }),
+    Function::new("SetUnion", 2, 2, |context, it| {
+        sets(context, it, |one, two| {
+            let both: Vec<Value> = one.iter().chain(two).cloned().collect();
+            keep(&both, |_| true)
+        })
+    }),
+];
+
+fn concatenate(context: &mut Context, arguments: &[Value]) -> Result<Value> {
+    let mut joined = Vec::new();
+    for argument in arguments {
+        let Some(items) = argument.as_array() else { return Ok(Value::Undefined) };
+        context.spend(items.len())?;
+        joined.extend(items.iter().cloned());
+    }
+    Ok(Value::array(joined))
+}
+
+fn contains(context: &mut Context, arguments: &[Value]) -> Result<Value> {
+    let [array, wanted, rest @ ..] = arguments else { return Ok(Value::Undefined) };
+    let Some(items) = array.as_array() else { return Ok(Value::Undefined) };
+    let is_partial = match rest.first() {
+        None => false,
+        Some(Value::Bool(is_partial)) => *is_partial,
+        Some(_) => return Ok(Value::Undefined),
+    };
+    if wanted.is_undefined() {
+        return Ok(Value::Undefined);
+    }
+    context.spend(array.size() / 8)?;
+    let fits = if is_partial { is_part } else { compare::equal };
+    Ok(Value::Bool(items.iter().any(|it| fits(wanted, it))))
+}
+
+/// Whether all properties of `part` are in `whole`; other values must be equal.
+fn is_part(part: &Value, whole: &Value) -> bool {
+    match (part, whole) {
+        (Value::Object(part), Value::Object(whole)) => part
+            .iter()
+            .all(|(name, part)| whole.get(name).is_some_and(|whole| is_part(part, whole))),
+        _ => compare::equal(part, whole),
+    }
+}
+
+fn contains_several(context: &mut Context, arguments: &[Value], is_all: bool) -> Result<Value> {
+    let [array, wanted @ ..] = arguments else { return Ok(Value::Undefined) };
+    let Some(items) = array.as_array() else { return Ok(Value::Undefined) };
+    context.spend((array.size() / 8).saturating_mul(wanted.len()))?;
+    let is_there = |wanted: &Value| items.iter().any(|it| compare::equal(wanted, it));
+    let result = if is_all { wanted.iter().all(is_there) } else { wanted.iter().any(is_there) };
+    Ok(Value::Bool(result))
+}
+
+fn slice(context: &mut Context, arguments: &[Value]) -> Result<Value> {
+    let [array, start, rest @ ..] = arguments else { return Ok(Value::Undefined) };
+    let (Some(items), Some(start)) = (array.as_array(), start.as_integer()) else {
+        return Ok(Value::Undefined);
+    };
+    let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
+    // A negative start counts from the end.
+    let start = if start < 0 { (length + start).max(0) } else { start.min(length) };
+    let count = match rest.first() {
+        None => length,
+        Some(count) => match count.as_integer() {
+            Some(count) => count.clamp(0, length),
+            None => return Ok(Value::Undefined),
+        },
+    };
+    let range = |it: i64| usize::try_from(it).unwrap_or_default();
+    let end = (start + count).min(length);
+    context.spend(items.len())?;
+    Ok(Value::array(items[range(start)..range(end)].to_vec()))
+}
+
+fn choose(_: &mut Context, arguments: &[Value]) -> Result<Value> {
+    let [index, choices @ ..] = arguments else { return Ok(Value::Undefined) };
+    let index = index.as_integer().and_then(|it| usize::try_from(it).ok());
+    let chosen = index.and_then(|it| it.checked_sub(1)).and_then(|it| choices.get(it));
+    Ok(chosen.cloned().unwrap_or_default())
+}
+
+fn object_to_array(context: &mut Context, arguments: &[Value]) -> Result<Value> {
+    let name = |place: usize, default: &str| match arguments.get(place) {
+        None => Some(Arc::from(default)),
+        Some(Value::String(name)) => Some(name.clone()),
+        Some(_) => None,
+    };
+    let object = arguments.first().and_then(Value::as_object);
+    let (Some(object), Some(key), Some(value)) = (object, name(1, "k"), name(2, "v")) else {
+        return Ok(Value::Undefined);
+    };
+    context.spend(object.len())?;
+    let pair = |(name, it): (&Arc<str>, &Value)| {
+        let entries = vec![(key.clone(), Value::String(name.clone())), (value.clone(), it.clone())];
+        Value::object(Object::collect(entries))
+    };
+    Ok(Value::array(object.iter().map(pair).collect()))
+}
+
+fn array_to_object(context: &mut Context, arguments: &[Value]) -> Result<Value> {
+    let Some(items) = arguments.first().and_then(Value::as_array) else {
+        return Ok(Value::Undefined);
+    };
+    context.spend(items.len())?;
+    let mut entries = Vec::with_capacity(items.len());
+    for item in items.iter() {
+        let Value::String(name) = item.property("k") else { return Ok(Value::Undefined) };
+        entries.push((name, item.property("v")));
+    }
+    Ok(Value::object(Object::collect(entries)))
+}
+
+fn set_equal(context: &mut Context, arguments: &[Value]) -> Result<Value> {
+    let [one, two] = arguments else { return Ok(Value::Undefined) };
+    let (Some(one), Some(two)) = (one.as_array(), two.as_array()) else {
+        return Ok(Value::Undefined);
+    };
+    context.spend(arguments.iter().map(Value::size).sum())?;
+    let set = |items: &[Value]| items.iter().map(compare::digest).collect::<BTreeSet<_>>();
+    Ok(Value::Bool(set(one) == set(two)))
+}
+
+fn sets(
+    context: &mut Context,
+    arguments: &[Value],
+    operate: fn(&[Value], &[Value]) -> Vec<Value>,
+) -> Result<Value> {
+    let [one, two] = arguments else { return Ok(Value::Undefined) };
+    let (Some(one), Some(two)) = (one.as_array(), two.as_array()) else {
+        return Ok(Value::Undefined);
+    };
+    context.spend(arguments.iter().map(Value::size).sum())?;
+    Ok(Value::array(operate(one, two)))
+}
+
+fn digests<T>(items: &[Value], then: impl FnOnce(&BTreeSet<u128>) -> T) -> T {
+    then(&items.iter().map(compare::digest).collect())
+}
+
+/// The wanted items, each value once.
+fn keep(items: &[Value], is_wanted: impl Fn(&u128) -> bool) -> Vec<Value> {
+    let mut seen = BTreeSet::new();
+    let mut is_kept = |item: &&Value| {
+        let digest = compare::digest(item);
+        is_wanted(&digest) && seen.insert(digest)
+    };
+    items.iter().filter(&mut is_kept).cloned().collect()
+}

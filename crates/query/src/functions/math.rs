@@ -1,0 +1,94 @@
+//! Functions of numbers.
+
+use crate::error::Result;
+use crate::functions::{Context, Function};
+use crate::value::{Number, Value};
+
+pub(crate) const FUNCTIONS: &[Function] = &[
+    Function::new("ABS", 1, 1, |_, it| one(it, f64::abs)),
+    Function::new("ACOS", 1, 1, |_, it| one(it, f64::acos)),
+    Function::new("ASIN", 1, 1, |_, it| one(it, f64::asin)),
+    Function::new("ATAN", 1, 1, |_, it| one(it, f64::atan)),
+    Function::new("ATN2", 2, 2, |_, it| two(it, f64::atan2)),
+    Function::new("CEILING", 1, 1, |_, it| one(it, f64::ceil)),
+    Function::new("COS", 1, 1, |_, it| one(it, f64::cos)),
+    Function::new("COT", 1, 1, |_, it| one(it, |it| 1.0 / it.tan())),
+    Function::new("DEGREES", 1, 1, |_, it| one(it, f64::to_degrees)),
+    Function::new("EXP", 1, 1, |_, it| one(it, f64::exp)),
+    Function::new("FLOOR", 1, 1, |_, it| one(it, f64::floor)),
+    Function::new("IntAdd", 2, 2, |_, it| integers(it, i64::checked_add)),
+    Function::new("IntBitAnd", 2, 2, |_, it| integers(it, |one, two| Some(one & two))),
+    Function::new("IntBitNot", 1, 1, |_, it| {
+        Ok(it.first().and_then(Value::as_integer).map_or(Value::Undefined, |it| integer(!it)))
+    }),
+    Function::new("IntBitOr", 2, 2, |_, it| integers(it, |one, two| Some(one | two))),
+    Function::new("IntBitXor", 2, 2, |_, it| integers(it, |one, two| Some(one ^ two))),
+    Function::new("IntDiv", 2, 2, |_, it| integers(it, i64::checked_div)),
+    Function::new("IntMod", 2, 2, |_, it| integers(it, i64::checked_rem)),
+    Function::new("IntMul", 2, 2, |_, it| integers(it, i64::checked_mul)),
+    Function::new("IntSub", 2, 2, |_, it| integers(it, i64::checked_sub)),
+    Function::new("LOG", 1, 2, logarithm),
+    Function::new("LOG10", 1, 1, |_, it| one(it, f64::log10)),
+    Function::new("NumberBin", 1, 2, bin),
+    Function::new("PI", 0, 0, |_, _| Ok(Value::number(std::f64::consts::PI))),
+    Function::new("POWER", 2, 2, |_, it| two(it, f64::powf)),
+    Function::new("RADIANS", 1, 1, |_, it| one(it, f64::to_radians)),
+    Function::new("ROUND", 1, 2, round),
+    Function::new("SIGN", 1, 1, |_, it| one(it, |it| if it == 0.0 { 0.0 } else { it.signum() })),
+    Function::new("SIN", 1, 1, |_, it| one(it, f64::sin)),
+    Function::new("SQRT", 1, 1, |_, it| one(it, f64::sqrt)),
+    Function::new("SQUARE", 1, 1, |_, it| one(it, |it| it * it)),
+    Function::new("TAN", 1, 1, |_, it| one(it, f64::tan)),
+    Function::new("TRUNC", 1, 1, |_, it| one(it, f64::trunc)),
+];
+
+fn one(arguments: &[Value], operate: fn(f64) -> f64) -> Result<Value> {
+    let number = arguments.first().and_then(Value::as_double);
+    Ok(number.map_or(Value::Undefined, |it| Value::number(operate(it))))
+}
+
+fn two(arguments: &[Value], operate: fn(f64, f64) -> f64) -> Result<Value> {
+    let [one, two] = arguments else { return Ok(Value::Undefined) };
+    Ok(match (one.as_double(), two.as_double()) {
+        (Some(one), Some(two)) => Value::number(operate(one, two)),
+        (None, _) | (_, None) => Value::Undefined,
+    })
+}
+
+fn integers(arguments: &[Value], operate: fn(i64, i64) -> Option<i64>) -> Result<Value> {
+    let [one, two] = arguments else { return Ok(Value::Undefined) };
+    let result = match (one.as_integer(), two.as_integer()) {
+        (Some(one), Some(two)) => operate(one, two),
+        (None, _) | (_, None) => None,
+    };
+    Ok(result.map_or(Value::Undefined, integer))
+}
+
+fn integer(integer: i64) -> Value {
+    Value::Number(Number::from(integer))
+}
+
+fn logarithm(_: &mut Context, arguments: &[Value]) -> Result<Value> {
+    if arguments.len() == 1 { one(arguments, f64::ln) } else { two(arguments, f64::log) }
+}
+
+fn round(_: &mut Context, arguments: &[Value]) -> Result<Value> {
+    if arguments.len() == 1 {
+        return one(arguments, f64::round);
+    }
+    two(arguments, |number, digits| {
+        const DIGITS_MAX: f64 = 15.0;
+        let scale = 10_f64.powf(digits.clamp(-DIGITS_MAX, DIGITS_MAX).trunc());
+        (number * scale).round() / scale
+    })
+}
+
+fn bin(_: &mut Context, arguments: &[Value]) -> Result<Value> {
+    if arguments.len() == 1 {
+        return one(arguments, f64::floor);
+    }
+    two(
+        arguments,
+        |number, size| if 0.0 < size { (number / size).floor() * size } else { f64::NAN },
+    )
+}

@@ -1,0 +1,275 @@
+//! Functions of strings. Characters are Unicode code points.
+
+use bytes::Bytes;
+
+use crate::error::Result;
+use crate::functions::{Context, Function};
+use crate::json;
+use crate::value::{Number, Value};
+
+pub(crate) const FUNCTIONS: &[Function] = &[
+    Function::new("CONCAT", 2, usize::MAX, |context, it| context.concatenate(it)),
+    Function::new("CONTAINS", 2, 3, |context, it| {
+        compared(context, it, |text, part| text.contains(part))
+    }),
+    Function::new("ENDSWITH", 2, 3, |context, it| {
+        compared(context, it, |text, part| text.ends_with(part))
+    }),
+    Function::new("INDEX_OF", 2, 3, index_of),
+    Function::new("LEFT", 2, 2, |context, it| {
+        part(context, it, |length, count| (0, count.min(length)))
+    }),
+    Function::new("LENGTH", 1, 1, |context, it| match it.first().and_then(Value::as_str) {
+        Some(text) => {
+            context.spend(text.len() / 16)?;
+            Ok(Value::count(text.chars().count()))
+        }
+        None => Ok(Value::Undefined),
+    }),
+    Function::new("LOWER", 1, 1, |context, it| changed(context, it, str::to_lowercase)),
+    Function::new("LTRIM", 1, 2, |context, it| trimmed(context, it, true, false)),
+    Function::new("RegexMatch", 2, 3, regex_match),
+    Function::new("REPLACE", 3, 3, replace),
+    Function::new("REPLICATE", 2, 2, replicate),
+    Function::new("REVERSE", 1, 1, |context, it| {
+        changed(context, it, |text| text.chars().rev().collect())
+    }),
+    Function::new("RIGHT", 2, 2, |context, it| {
+        part(context, it, |length, count| (length - count.min(length), length))
+    }),
+    Function::new("RTRIM", 1, 2, |context, it| trimmed(context, it, false, true)),
+    Function::new("STARTSWITH", 2, 3, |context, it| {
+        compared(context, it, |text, part| text.starts_with(part))
+    }),
+    Function::new("StringEquals", 2, 3, |context, it| compared(context, it, |one, two| one == two)),
+    Function::new("StringJoin", 2, 2, join),
+    Function::new("StringSplit", 2, 2, split),
+    Function::new("StringToArray", 1, 1, |context, it| {
+        parsed(context, it, |value| matches!(value, Value::Array(_)))
+    }),
+    Function::new("StringToBoolean", 1, 1, |context, it| {
+        parsed(context, it, |value| matches!(value, Value::Bool(_)))
+    }),
+    Function::new("StringToNull", 1, 1, |context, it| {
+        parsed(context, it, |value| matches!(value, Value::Null))
+    }),
+    Function::new("StringToNumber", 1, 1, string_to_number),
+    Function::new("StringToObject", 1, 1, |context, it| {
+        parsed(context, it, |value| matches!(value, Value::Object(_)))
+    }),
+    Function::new("SUBSTRING", 3, 3, substring),
+    Function::new("ToString", 1, 1, to_string),
+    Function::new("TRIM", 1, 2, |context, it| trimmed(context, it, true, true)),
+    Function::new("UPPER", 1, 1, |context, it| changed(context, it, str::to_uppercase)),
+];
+
+/// Two strings, and perhaps whether case is to be ignored.
+fn compared(
+    context: &mut Context,
+    arguments: &[Value],
+    holds: fn(&str, &str) -> bool,
+) -> Result<Value> {
+    let [one, two, rest @ ..] = arguments else { return Ok(Value::Undefined) };
+    let (Some(one), Some(two)) = (one.as_str(), two.as_str()) else {
+        return Ok(Value::Undefined);
+    };
+    context.spend((one.len() + two.len()) / 16)?;
+    match rest.first() {
+        None | Some(Value::Bool(false)) => Ok(Value::Bool(holds(one, two))),
+        Some(Value::Bool(true)) => Ok(Value::Bool(holds(&one.to_lowercase(), &two.to_lowercase()))),
+        Some(_) => Ok(Value::Undefined),
+    }
+}
+
+fn changed(
+    context: &mut Context,
+    arguments: &[Value],
+    change: fn(&str) -> String,
+) -> Result<Value> {
+    let Some(text) = arguments.first().and_then(Value::as_str) else {
+        return Ok(Value::Undefined);
+    };
+    context.check_string(text.len())?;
+    Ok(Value::string(change(text)))
+}
+
+/// The characters from one place to another, by the length of the string and a count.
+fn part(
+    context: &mut Context,
+    arguments: &[Value],
+    place: fn(usize, usize) -> (usize, usize),
+) -> Result<Value> {
+    let [text, count] = arguments else { return Ok(Value::Undefined) };
+    let (Some(text), Some(count)) = (text.as_str(), count.as_integer()) else {
+        return Ok(Value::Undefined);
+    };
+    context.check_string(text.len())?;
+    let count = usize::try_from(count).unwrap_or_default();
+    let (start, end) = place(text.chars().count(), count);
+    Ok(Value::string(text.chars().skip(start).take(end - start).collect::<String>()))
+}
+
+fn substring(context: &mut Context, arguments: &[Value]) -> Result<Value> {
+    let [text, start, length] = arguments else { return Ok(Value::Undefined) };
+    let (Some(text), Some(start), Some(length)) =
+        (text.as_str(), start.as_integer(), length.as_integer())
+    else {
+        return Ok(Value::Undefined);
+    };
+    context.check_string(text.len())?;
+    let count = |it: i64| usize::try_from(it).unwrap_or_default();
+    let part: String = text.chars().skip(count(start)).take(count(length)).collect();
+    Ok(Value::string(part))
+}
+
+fn index_of(context: &mut Context, arguments: &[Value]) -> Result<Value> {
+    let [text, wanted, rest @ ..] = arguments else { return Ok(Value::Undefined) };
+    let (Some(text), Some(wanted)) = (text.as_str(), wanted.as_str()) else {
+        return Ok(Value::Undefined);
+    };
+    context.spend((text.len() + wanted.len()) / 8)?;
+    let start = match rest.first() {
+        None => 0,
+        Some(start) => match start.as_integer().and_then(|it| usize::try_from(it).ok()) {
+            Some(start) => start,
+            None => return Ok(Value::Undefined),
+        },
+    };
+    let from = text.char_indices().nth(start).map_or(text.len(), |(from, _)| from);
+    let found = text[from..].find(wanted).map(|at| text[..from + at].chars().count());
+    Ok(found.map_or_else(|| Value::number(-1.0), Value::count))
+}
+
+fn trimmed(
+    context: &mut Context,
+    arguments: &[Value],
+    is_left: bool,
+    is_right: bool,
+) -> Result<Value> {
+    let Some(text) = arguments.first().and_then(Value::as_str) else {
+        return Ok(Value::Undefined);
+    };
+    let characters: Option<Vec<char>> = match arguments.get(1) {
+        None => None,
+        Some(Value::String(set)) => Some(set.chars().collect()),
+        Some(_) => return Ok(Value::Undefined),
+    };
+    context.check_string(text.len())?;
+    let is_dropped = |it: char| match &characters {
+        Some(set) => set.contains(&it),
+        None => it.is_whitespace(),
+    };
+    let text = if is_left { text.trim_start_matches(is_dropped) } else { text };
+    let text = if is_right { text.trim_end_matches(is_dropped) } else { text };
+    Ok(Value::string(text))
+}
+
+fn replace(context: &mut Context, arguments: &[Value]) -> Result<Value> {
+    let [text, from, to] = arguments else { return Ok(Value::Undefined) };
+    let (Some(text), Some(from), Some(to)) = (text.as_str(), from.as_str(), to.as_str()) else {
+        return Ok(Value::Undefined);
+    };
+    if from.is_empty() {
+        return Ok(Value::string(text));
+    }
+    context.spend(text.len())?;
+    let grown = text.matches(from).count().saturating_mul(to.len());
+    context.check_string(text.len().saturating_add(grown))?;
+    Ok(Value::string(text.replace(from, to)))
+}
+
+fn replicate(context: &mut Context, arguments: &[Value]) -> Result<Value> {
+    /// The longest string that Cosmos DB makes.
+    const CHARACTERS_MAX: usize = 10_000;
+    let [text, count] = arguments else { return Ok(Value::Undefined) };
+    let count = count.as_integer().and_then(|it| usize::try_from(it).ok());
+    let (Some(text), Some(count)) = (text.as_str(), count) else {
+        return Ok(Value::Undefined);
+    };
+    if CHARACTERS_MAX < text.chars().count().saturating_mul(count) {
+        return Ok(Value::Undefined);
+    }
+    context.check_string(text.len() * count)?;
+    Ok(Value::string(text.repeat(count)))
+}
+
+fn join(context: &mut Context, arguments: &[Value]) -> Result<Value> {
+    let [Value::Array(parts), Value::String(between)] = arguments else {
+        return Ok(Value::Undefined);
+    };
+    let mut joined = String::new();
+    for (index, part) in parts.iter().enumerate() {
+        let Some(part) = part.as_str() else { return Ok(Value::Undefined) };
+        if 0 < index {
+            joined.push_str(between);
+        }
+        context.check_string(joined.len() + part.len())?;
+        joined.push_str(part);
+    }
+    Ok(Value::string(joined))
+}
+
+fn split(context: &mut Context, arguments: &[Value]) -> Result<Value> {
+    let [Value::String(text), Value::String(between)] = arguments else {
+        return Ok(Value::Undefined);
+    };
+    context.spend(text.len() + 1)?;
+    if between.is_empty() {
+        return Ok(Value::array(vec![Value::String(text.clone())]));
+    }
+    Ok(Value::array(text.split(&**between).map(Value::string).collect()))
+}
+
+fn to_string(context: &mut Context, arguments: &[Value]) -> Result<Value> {
+    Ok(match arguments.first() {
+        None | Some(Value::Undefined) => Value::Undefined,
+        Some(Value::String(text)) => Value::String(text.clone()),
+        Some(other) => {
+            context.check_string(other.size())?;
+            Value::string(json::to_string(other))
+        }
+    })
+}
+
+fn parsed(
+    context: &mut Context,
+    arguments: &[Value],
+    is_wanted: fn(&Value) -> bool,
+) -> Result<Value> {
+    let Some(text) = arguments.first().and_then(Value::as_str) else {
+        return Ok(Value::Undefined);
+    };
+    context.spend(text.len())?;
+    let value = json::read(&Bytes::copy_from_slice(text.as_bytes())).ok();
+    Ok(value.filter(is_wanted).unwrap_or_default())
+}
+
+fn string_to_number(context: &mut Context, arguments: &[Value]) -> Result<Value> {
+    let Some(text) = arguments.first().and_then(Value::as_str) else {
+        return Ok(Value::Undefined);
+    };
+    context.spend(text.len())?;
+    let value = json::read(&Bytes::copy_from_slice(text.as_bytes())).ok();
+    let number = value.as_ref().and_then(Value::as_double).filter(|it| it.is_finite());
+    Ok(number.map_or(Value::Undefined, |it| Value::Number(Number::from(it))))
+}
+
+/// The modifiers are those of Cosmos DB: m, s, i and x.
+fn regex_match(context: &mut Context, arguments: &[Value]) -> Result<Value> {
+    let [text, pattern, rest @ ..] = arguments else { return Ok(Value::Undefined) };
+    let (Some(text), Some(pattern)) = (text.as_str(), pattern.as_str()) else {
+        return Ok(Value::Undefined);
+    };
+    let modifiers = match rest.first() {
+        None => "",
+        Some(modifiers) => match modifiers.as_str() {
+            Some(it) if it.chars().all(|it| "msix".contains(it)) => it,
+            Some(_) | None => return Ok(Value::Undefined),
+        },
+    };
+    let pattern = match modifiers {
+        "" => pattern.to_owned(),
+        modifiers => format!("(?{modifiers}){pattern}"),
+    };
+    Ok(crate::evaluate::truth(context.matches(text, &pattern)?))
+}

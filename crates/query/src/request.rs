@@ -1,0 +1,179 @@
+use bytes::Bytes;
+use millstream_core::{Clock, Item, KeyRange, PartitionKey, PartitionKeyDefinition};
+
+use crate::{Parameters, ResumeFilter};
+
+/// What one page of a query is asked of.
+///
+/// Required things are arguments of [`Request::new`]; the rest has defaults.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    pub(crate) definition: &'a PartitionKeyDefinition,
+    pub(crate) clock: &'a dyn Clock,
+    pub(crate) scope: Option<&'a Scope>,
+    pub(crate) parameters: Option<&'a Parameters>,
+    pub(crate) resume: Option<&'a ResumeFilter>,
+    pub(crate) limits: Limits,
+    pub(crate) continuation: Option<&'a str>,
+    pub(crate) present: Option<&'a (dyn Fn(&Item) -> Bytes + Sync)>,
+}
+
+/// Which items of the container a query may see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// Only items of this logical partition, or whose key begins with these components.
+    pub partition: Option<PartitionKey>,
+    /// Only items whose effective partition key lies in here.
+    pub keys: KeyRange,
+}
+
+/// How much one page may hold and cost.
+///
+/// A page ends, with a continuation, at the first of the limits it reaches. A query whose first row
+/// needs a look at everything (ORDER BY, GROUP BY, DISTINCT) cannot stop in between: it goes on to
+/// `pass_documents_max` and is refused beyond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Rows after which the page ends; at least 1. Default: 100.
+    pub items_max: usize,
+    /// Bytes of rows after which the page ends; one row is always returned. Default: 4 MiB.
+    pub bytes_max: usize,
+    /// Documents after which the page ends, even if it is empty. Default: 20 000.
+    pub documents_max: u64,
+    /// Documents a query that needs a look at everything may visit for a page. Default: 1 000 000.
+    pub pass_documents_max: u64,
+    /// Steps of evaluation for one page; more is refused. Guards against joins of large arrays.
+    /// A page that can end anywhere ends after a sixteenth of them. Default: 400 million, which
+    /// take seconds.
+    pub steps_max: u64,
+    /// Bytes that rows of a query which sorts or groups may take up. Default: 64 MiB.
+    pub held_bytes_max: usize,
+    /// Bytes a continuation should have at most; SDKs of JavaScript ask for 1024. It may be longer
+    /// if ids and keys are. Default: 8192.
+    pub continuation_bytes_max: usize,
+}
+
+/// A page of results.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// The rows, each as JSON.
+    pub rows: Vec<String>,
+    /// Where to go on; none at the end. A page may be empty although more will come.
+    pub continuation: Option<String>,
+    /// How many documents were looked at, for the charge of the request.
+    pub documents_visited: u64,
+    /// How many bytes the bodies of these had.
+    pub bytes_visited: u64,
+}
+
+impl<'a> Request<'a> {
+    /// The first page of a query without parameters over the whole container.
+    #[must_use]
+    pub fn new(definition: &'a PartitionKeyDefinition, clock: &'a dyn Clock) -> Self {
+        Self {
+            definition,
+            clock,
+            scope: None,
+            parameters: None,
+            resume: None,
+            limits: Limits::default(),
+            continuation: None,
+            present: None,
+        }
+    }
+
+    /// Restricts the query to some of the items. Default: all.
+    #[must_use]
+    pub fn with_scope(mut self, scope: &'a Scope) -> Self {
+        self.scope = Some(scope);
+        self
+    }
+
+    /// The values of `@names` in the query. Default: none.
+    #[must_use]
+    pub fn with_parameters(mut self, parameters: &'a Parameters) -> Self {
+        self.parameters = Some(parameters);
+        self
+    }
+
+    /// Where an ORDER BY query goes on, as SDKs say it beside the query. Default: at the start.
+    #[must_use]
+    pub fn with_resume_filter(mut self, resume: &'a ResumeFilter) -> Self {
+        self.resume = Some(resume);
+        self
+    }
+
+    /// The size of the page.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// The continuation of the page before. Default: the first page.
+    #[must_use]
+    pub fn with_continuation(mut self, continuation: &'a str) -> Self {
+        self.continuation = Some(continuation);
+        self
+    }
+
+    /// Makes the JSON object that queries see of an item, for example its body with `_ts` and
+    /// `_etag`. Default: the body.
+    #[must_use]
+    pub fn with_presentation(mut self, present: &'a (dyn Fn(&Item) -> Bytes + Sync)) -> Self {
+        self.present = Some(present);
+        self
+    }
+}
+
+impl std::fmt::Debug for Request<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Request")
+            .field("scope", &self.scope)
+            .field("limits", &self.limits)
+            .field("continuation", &self.continuation)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Scope {
+    /// The whole container.
+    #[must_use]
+    pub fn all() -> Self {
+        Self { partition: None, keys: KeyRange::all() }
+    }
+
+    /// A logical partition, or all that begin with this key.
+    #[must_use]
+    pub fn partition(key: PartitionKey) -> Self {
+        Self { partition: Some(key), keys: KeyRange::all() }
+    }
+
+    /// A range of the effective partition key space.
+    #[must_use]
+    pub fn keys(keys: KeyRange) -> Self {
+        Self { partition: None, keys }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            items_max: 100,
+            bytes_max: 4 * 1024 * 1024,
+            documents_max: 20_000,
+            pass_documents_max: 1_000_000,
+            steps_max: 400_000_000,
+            held_bytes_max: 64 * 1024 * 1024,
+            continuation_bytes_max: 8192,
+        }
+    }
+}
+
+impl Limits {
+    /// Pages of that many rows.
+    #[must_use]
+    pub fn items(items_max: usize) -> Self {
+        Self { items_max, ..Self::default() }
+    }
+}

@@ -1,0 +1,181 @@
+//! Gives every name its place, every aggregate its number, and refuses what means nothing.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::ast::walk::Part;
+use crate::ast::{Aggregate, Collection, Expression, Projection, Select, Step, names};
+use crate::error::{Error, Result};
+use crate::value::Value;
+
+/// Most sources of one FROM; each JOIN multiplies the rows.
+const SOURCES_MAX: usize = 16;
+
+/// Resolves a whole query.
+pub(crate) fn query(select: &mut Select) -> Result<()> {
+    let mut resolver = Resolver { names: Vec::new(), aggregates: None };
+    resolver.select(select)
+}
+
+struct Resolver {
+    /// The sources in scope, outermost first; the place is the slot.
+    names: Vec<Arc<str>>,
+    /// Where aggregates go, if they may stand here.
+    aggregates: Option<Vec<Aggregate>>,
+}
+
+impl Resolver {
+    fn select(&mut self, select: &mut Select) -> Result<()> {
+        let outer_names = self.names.len();
+        let outer_aggregates = self.aggregates.take();
+        if SOURCES_MAX < select.sources.len() {
+            let reason = format!("FROM has more than {SOURCES_MAX} sources");
+            return Err(Error::meaningless(select.position, reason));
+        }
+        for source in &mut select.sources {
+            self.collection(&mut source.collection)?;
+            if self.names[outer_names..].contains(&source.alias) && !source.alias.is_empty() {
+                let reason = format!("the name {:?} is taken;", source.alias);
+                return Err(Error::meaningless(source.position, reason));
+            }
+            self.names.push(source.alias.clone());
+        }
+        if let Some(filter) = &mut select.filter {
+            self.expression(filter)?;
+        }
+        for expression in &mut select.group_by {
+            self.expression(expression)?;
+        }
+        self.aggregates = Some(Vec::new());
+        match &mut select.projection {
+            Projection::Star => (),
+            Projection::Value(expression) => self.expression(expression)?,
+            Projection::List(list) => {
+                select.names = names(list);
+                list.iter_mut().try_for_each(|item| self.expression(&mut item.expression))?;
+            }
+        }
+        select.aggregates = self.aggregates.take().unwrap_or_default();
+        // Groups may be sorted by aggregates, rows may not.
+        self.aggregates = select.is_grouped().then(|| std::mem::take(&mut select.aggregates));
+        for item in &mut select.order_by {
+            self.expression(&mut item.expression)?;
+        }
+        select.aggregates = self.aggregates.take().unwrap_or_default();
+        self.names.truncate(outer_names);
+        self.aggregates = outer_aggregates;
+        check(select, outer_names)
+    }
+
+    fn collection(&mut self, collection: &mut Collection) -> Result<()> {
+        match collection {
+            Collection::Root { .. } => Ok(()),
+            Collection::Select(inner) => self.select(inner),
+            Collection::Expression(expression) => {
+                // Where no name is known yet, a name is that of the container.
+                if self.names.is_empty()
+                    && let Some(root) = root(expression)
+                {
+                    *collection = root;
+                    return Ok(());
+                }
+                self.expression(expression)
+            }
+        }
+    }
+
+    fn expression(&mut self, expression: &mut Expression) -> Result<()> {
+        if let Expression::Name { name, slot, position } = expression {
+            let found = self.names.iter().rposition(|it| it == name);
+            *slot = found.ok_or_else(|| {
+                let known: Vec<&str> = self.names.iter().map(|it| &**it).collect();
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                let reason = format!("the name {name:?} is not known; known: {known};");
+                Error::meaningless(*position, reason)
+            })?;
+            return Ok(());
+        }
+        if let Expression::Aggregate { aggregate, number } = expression {
+            let Some(mut aggregates) = self.aggregates.take() else {
+                let reason = "an aggregate cannot stand in FROM, WHERE, GROUP BY or another one";
+                return Err(Error::meaningless(aggregate.position, reason));
+            };
+            self.expression(&mut aggregate.argument)?;
+            *number = aggregates.len();
+            aggregates.push((**aggregate).clone());
+            self.aggregates = Some(aggregates);
+            return Ok(());
+        }
+        expression.each_child_mut(&mut |part| match part {
+            Part::Expression(child) => self.expression(child),
+            Part::Select(inner) => self.select(inner),
+        })
+    }
+}
+
+/// The container, or a path in its items.
+fn root(expression: &Expression) -> Option<Collection> {
+    let (base, steps): (&Expression, &[Step]) = if let Expression::Path { base, steps } = expression
+    {
+        (base, steps)
+    } else {
+        (expression, &[])
+    };
+    let Expression::Name { name, .. } = base else { return None };
+    let is_constant = |step: &Step| match step {
+        Step::Property(_) => true,
+        Step::Index(index) => matches!(**index, Expression::Literal(Value::Number(_))),
+    };
+    let is_path = steps.iter().all(is_constant);
+    is_path.then(|| Collection::Root { name: name.clone(), steps: steps.to_vec() })
+}
+
+/// `outer` is the number of names that come from queries around this one.
+fn check(select: &Select, outer: usize) -> Result<()> {
+    let refused = |reason: &str| Err(Error::meaningless(select.position, reason));
+    let is_star = matches!(select.projection, Projection::Star);
+    if is_star && select.sources.len() != 1 {
+        return refused("SELECT * needs exactly one source, name what to select;");
+    }
+    if is_star && select.is_grouped() {
+        return refused("SELECT * does not go with GROUP BY;");
+    }
+    if select.top.is_some() && select.window.is_some() {
+        return refused("TOP does not go with OFFSET and LIMIT;");
+    }
+    if !select.is_grouped() {
+        return Ok(());
+    }
+    let keys: BTreeSet<String> = select.group_by.iter().map(ToString::to_string).collect();
+    for item in &select.order_by {
+        check_grouped(&item.expression, &keys, outer)?;
+    }
+    match &select.projection {
+        Projection::Star => Ok(()),
+        Projection::Value(expression) => check_grouped(expression, &keys, outer),
+        Projection::List(list) => {
+            list.iter().try_for_each(|item| check_grouped(&item.expression, &keys, outer))
+        }
+    }
+}
+
+/// A group has one value of what it is grouped by and of aggregates, and of nothing else.
+fn check_grouped(expression: &Expression, keys: &BTreeSet<String>, outer: usize) -> Result<()> {
+    if matches!(expression, Expression::Aggregate { .. }) || keys.contains(&expression.to_string())
+    {
+        return Ok(());
+    }
+    if let Expression::Name { position, slot, .. } = expression
+        && outer <= *slot
+    {
+        let reason = "what stands beside an aggregate must be in GROUP BY; it is not";
+        return Err(Error::meaningless(*position, reason));
+    }
+    let mut result = Ok(());
+    expression.each_child(&mut |child| {
+        if result.is_ok() {
+            result = check_grouped(child, keys, outer);
+        }
+    });
+    result
+}

@@ -1,0 +1,263 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// A JSON value, or the absence of one. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Value {
+    /// There is no such property; also the result of an operation on the wrong kinds of values.
+    #[default]
+    Undefined,
+    Null,
+    Bool(bool),
+    Number(Number),
+    String(Arc<str>),
+    /// Never holds `Undefined`.
+    Array(Arc<Vec<Value>>),
+    Object(Arc<Object>),
+}
+
+/// A number that comes out as it went in.
+#[derive(Clone, Debug)]
+pub(crate) struct Number {
+    /// What is calculated and compared with, as in Cosmos DB. Infinite if no double is so large.
+    double: f64,
+    /// The spelling, if it is not what the double would be written as.
+    text: Option<Arc<str>>,
+}
+
+/// The properties of an object in the order in which they were written; no name occurs twice, no
+/// value is `Undefined`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Object {
+    entries: Vec<(Arc<str>, Value)>,
+    /// The whole object as it is stored, so that it comes back byte for byte.
+    raw: Option<Bytes>,
+}
+
+impl Value {
+    pub(crate) fn string(text: impl Into<Arc<str>>) -> Self {
+        Self::String(text.into())
+    }
+
+    pub(crate) fn array(items: Vec<Self>) -> Self {
+        Self::Array(Arc::new(items))
+    }
+
+    pub(crate) fn object(object: Object) -> Self {
+        Self::Object(Arc::new(object))
+    }
+
+    /// The number, or `Undefined` if JSON has no such number.
+    pub(crate) fn number(double: f64) -> Self {
+        if double.is_finite() { Self::Number(Number::from(double)) } else { Self::Undefined }
+    }
+
+    /// A count or a length.
+    pub(crate) fn count(count: usize) -> Self {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        Self::Number(Number::from(count))
+    }
+
+    pub(crate) fn is_undefined(&self) -> bool {
+        matches!(self, Self::Undefined)
+    }
+
+    pub(crate) fn is_true(&self) -> bool {
+        matches!(self, Self::Bool(true))
+    }
+
+    pub(crate) fn as_bool(&self) -> Option<bool> {
+        if let Self::Bool(value) = self { Some(*value) } else { None }
+    }
+
+    pub(crate) fn as_str(&self) -> Option<&str> {
+        if let Self::String(text) = self { Some(text) } else { None }
+    }
+
+    pub(crate) fn as_array(&self) -> Option<&Arc<Vec<Self>>> {
+        if let Self::Array(items) = self { Some(items) } else { None }
+    }
+
+    pub(crate) fn as_object(&self) -> Option<&Arc<Object>> {
+        if let Self::Object(object) = self { Some(object) } else { None }
+    }
+
+    pub(crate) fn as_double(&self) -> Option<f64> {
+        if let Self::Number(number) = self { Some(number.double) } else { None }
+    }
+
+    /// The number if it is whole and a double can count so far.
+    pub(crate) fn as_integer(&self) -> Option<i64> {
+        self.as_double().and_then(whole)
+    }
+
+    /// The property of this name; `Undefined` if this is no object or has none.
+    pub(crate) fn property(&self, name: &str) -> Self {
+        self.as_object().and_then(|object| object.get(name)).cloned().unwrap_or_default()
+    }
+
+    /// The element at this place; `Undefined` if this is no array or too short.
+    pub(crate) fn element(&self, index: i64) -> Self {
+        let Ok(index) = usize::try_from(index) else { return Self::Undefined };
+        self.as_array().and_then(|items| items.get(index)).cloned().unwrap_or_default()
+    }
+
+    /// The value without what only somebody who looks into it needs: documents, also as properties,
+    /// are their text.
+    pub(crate) fn compacted(self) -> Self {
+        let Self::Object(object) = &self else { return self };
+        if let Some(raw) = &object.raw {
+            return Self::object(Object::default().with_raw(raw.clone()));
+        }
+        let raw = |value: &Self| value.as_object().and_then(|it| it.raw.clone());
+        if object.iter().all(|(_, value)| raw(value).is_none()) {
+            return self;
+        }
+        let entries = object.iter().map(|(name, value)| {
+            let short = raw(value).map(|it| Self::object(Object::default().with_raw(it)));
+            (name.clone(), short.unwrap_or_else(|| value.clone()))
+        });
+        Self::object(Object { entries: entries.collect(), raw: None })
+    }
+
+    /// About how many bytes the value has as JSON.
+    pub(crate) fn size(&self) -> usize {
+        const NUMBER_BYTES: usize = 8;
+        match self {
+            Self::Undefined => 0,
+            Self::Null | Self::Bool(_) => 4,
+            Self::Number(number) => number.text.as_ref().map_or(NUMBER_BYTES, |it| it.len()),
+            Self::String(text) => text.len() + 2,
+            Self::Array(items) => items.iter().map(|it| it.size() + 1).sum::<usize>() + 2,
+            Self::Object(object) => match &object.raw {
+                Some(raw) => raw.len(),
+                None => {
+                    object.iter().map(|(name, it)| name.len() + it.size() + 4).sum::<usize>() + 2
+                }
+            },
+        }
+    }
+}
+
+/// The double as a whole number, if it is one up to 2^53.
+#[expect(clippy::as_conversions, reason = "there is no other way from a double to an integer")]
+pub(crate) fn whole(double: f64) -> Option<i64> {
+    const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
+    (double.fract() == 0.0 && double.abs() <= WHOLE_MAX).then_some(double as i64)
+}
+
+/// The nearest double.
+#[expect(clippy::as_conversions, reason = "Cosmos DB rounds whole numbers to the same doubles")]
+pub(crate) fn double(integer: i64) -> f64 {
+    integer as f64
+}
+
+impl Number {
+    /// Takes a number of JSON; none if the text is not one.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        // Longer integers may have more digits than a double.
+        const PLAIN_DIGITS_MAX: usize = 15;
+        let double: f64 = text.parse().ok()?;
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        let is_plain = digits.len() <= PLAIN_DIGITS_MAX
+            && digits.bytes().all(|it| it.is_ascii_digit())
+            && text != "-0";
+        Some(Self { double, text: (!is_plain).then(|| text.into()) })
+    }
+
+    pub(crate) fn as_double(&self) -> f64 {
+        self.double
+    }
+
+    /// Appends the number as JSON.
+    pub(crate) fn write(&self, out: &mut String) {
+        match &self.text {
+            Some(text) => out.push_str(text),
+            None => write_double(self.double, out),
+        }
+    }
+}
+
+impl From<f64> for Number {
+    fn from(double: f64) -> Self {
+        Self { double, text: None }
+    }
+}
+
+impl From<i64> for Number {
+    fn from(integer: i64) -> Self {
+        let double = double(integer);
+        let text = whole(double).is_none().then(|| integer.to_string().into());
+        Self { double, text }
+    }
+}
+
+/// Appends a finite double in its shortest form, with an exponent where JavaScript would.
+pub(crate) fn write_double(double: f64, out: &mut String) {
+    use std::fmt::Write as _;
+    const PLAIN_MAX: f64 = 1e21;
+    const PLAIN_MIN: f64 = 1e-6;
+    let magnitude = double.abs();
+    if double == 0.0 {
+        out.push('0');
+    } else if (PLAIN_MIN..PLAIN_MAX).contains(&magnitude) {
+        write!(out, "{double}").expect("a string takes any text");
+    } else {
+        write!(out, "{double:e}").expect("a string takes any text");
+    }
+}
+
+impl Object {
+    /// Takes properties in order. Of a repeated name the last value counts, at the place of the
+    /// first; `Undefined` sets nothing.
+    pub(crate) fn collect(entries: Vec<(Arc<str>, Value)>) -> Self {
+        // Looking back is quicker than a map as long as there are few.
+        const FEW: usize = 24;
+        let mut kept: Vec<(Arc<str>, Value)> = Vec::with_capacity(entries.len());
+        let mut places: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+        let is_large = FEW < entries.len();
+        for (name, value) in entries {
+            if value.is_undefined() {
+                continue;
+            }
+            let place = match is_large {
+                true => places.get(&name).copied(),
+                false => kept.iter().position(|(it, _)| *it == name),
+            };
+            match place {
+                Some(place) => kept[place].1 = value,
+                None => {
+                    if is_large {
+                        places.insert(name.clone(), kept.len());
+                    }
+                    kept.push((name, value));
+                }
+            }
+        }
+        Self { entries: kept, raw: None }
+    }
+
+    /// Remembers how the object is spelled.
+    pub(crate) fn with_raw(mut self, raw: Bytes) -> Self {
+        self.raw = Some(raw);
+        self
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
+        self.entries.iter().find(|(it, _)| **it == *name).map(|(_, value)| value)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Value)> {
+        self.entries.iter().map(|(name, value)| (name, value))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn raw(&self) -> Option<&Bytes> {
+        self.raw.as_ref()
+    }
+}

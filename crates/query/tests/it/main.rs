@@ -1,0 +1,11 @@
+//! Queries and what they return, on the reference in memory.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod access;
+mod cases;
+mod continuations;
+mod errors;
+mod harness;
+mod plans;
+mod random;
+mod resume;

@@ -1,0 +1,229 @@
+//! Plans as the SDKs read them, and that what they then send gives the same as the query itself.
+
+use millstream_core::{KeyRange, PartitionKeyDefinition};
+use millstream_query::{Limits, Parameters, Query, Scope};
+use serde_json::{Value, json};
+
+use crate::harness::Harness;
+
+fn plan(query: &str) -> Value {
+    let definition = PartitionKeyDefinition::hash("/pk").unwrap();
+    let plan = Query::parse(query).unwrap().plan(&definition, &Parameters::default()).unwrap();
+    serde_json::to_value(plan).unwrap()
+}
+
+/// Only what differs from the plan of a plain query.
+#[track_caller]
+fn check(query: &str, expected: &Value) {
+    let mut info = json!({
+        "distinctType": "None", "top": null, "offset": null, "limit": null, "orderBy": [],
+        "orderByExpressions": [], "groupByExpressions": [], "groupByAliases": [],
+        "aggregates": [], "groupByAliasToAggregateType": {}, "rewrittenQuery": "",
+        "hasSelectValue": false, "hasNonStreamingOrderBy": false, "dCountInfo": null,
+    });
+    for (name, value) in expected.as_object().unwrap() {
+        info[name] = value.clone();
+    }
+    assert_eq!(plan(query)["queryInfo"], info, "{query}");
+    let rewritten = info["rewrittenQuery"].as_str().unwrap();
+    if !rewritten.is_empty() {
+        let sent = rewritten.replace("{documentdb-formattableorderbyquery-filter}", "true");
+        Query::parse(&sent).unwrap();
+        Query::parse(rewritten).unwrap();
+    }
+}
+
+#[track_caller]
+fn check_ranges(definition: &PartitionKeyDefinition, query: &str, expected: &[[&str; 2]]) {
+    let parsed = Query::parse(query).unwrap();
+    let plan = parsed.plan(definition, &Parameters::default()).unwrap();
+    let plan = serde_json::to_value(plan).unwrap();
+    let found: Vec<[&str; 2]> = plan["queryRanges"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| {
+            let is_point = it["min"] == it["max"];
+            assert_eq!(it["isMinInclusive"], true);
+            assert_eq!(it["isMaxInclusive"], is_point);
+            [it["min"].as_str().unwrap(), it["max"].as_str().unwrap()]
+        })
+        .collect();
+    assert_eq!(found, expected, "{query}");
+}
+
+#[test]
+fn a_plain_query_has_a_plain_plan() {
+    check("SELECT * FROM c WHERE c.x = 1", &json!({}));
+    check("SELECT VALUE c.x FROM c", &json!({"hasSelectValue": true}));
+    check("SELECT TOP 5 * FROM c", &json!({"top": 5}));
+    let window = json!({
+        "offset": 2, "limit": 3, "rewrittenQuery": "SELECT * FROM c OFFSET 0 LIMIT 5",
+    });
+    check("SELECT * FROM c OFFSET 2 LIMIT 3", &window);
+    assert_eq!(plan("SELECT * FROM c")["partitionedQueryExecutionInfoVersion"], 2);
+}
+
+#[test]
+fn rows_in_order_carry_what_they_are_sorted_by() {
+    check(
+        "SELECT * FROM c ORDER BY c.x, c.y DESC",
+        &json!({
+            "orderBy": ["Ascending", "Descending"],
+            "orderByExpressions": ["c.x", "c.y"],
+            "rewrittenQuery": "SELECT c._rid, [{\"item\": c.x}, {\"item\": c.y}] AS orderByItems, \
+                c AS payload FROM c WHERE ({documentdb-formattableorderbyquery-filter}) \
+                ORDER BY c.x ASC, c.y DESC",
+        }),
+    );
+    check(
+        "SELECT TOP 3 r.a, r.b + 1 FROM root r WHERE r.z > 1 OR r.z < 0 ORDER BY r.x",
+        &json!({
+            "top": 3,
+            "orderBy": ["Ascending"],
+            "orderByExpressions": ["r.x"],
+            "rewrittenQuery": "SELECT TOP 3 r._rid, [{\"item\": r.x}] AS orderByItems, \
+                {\"a\": r.a, \"$1\": r.b + 1} AS payload FROM root AS r \
+                WHERE (r.z > 1 OR r.z < 0) AND \
+                ({documentdb-formattableorderbyquery-filter}) ORDER BY r.x ASC",
+        }),
+    );
+    check(
+        "SELECT VALUE t FROM t IN c.tags ORDER BY t OFFSET 1 LIMIT 2",
+        &json!({
+            "offset": 1, "limit": 2, "hasSelectValue": true,
+            "orderBy": ["Ascending"],
+            "orderByExpressions": ["t"],
+            "rewrittenQuery": "SELECT _root._rid, [{\"item\": t}] AS orderByItems, t AS payload \
+                FROM _root JOIN t IN _root.tags WHERE IS_DEFINED(t) AND \
+                ({documentdb-formattableorderbyquery-filter}) ORDER BY t ASC OFFSET 0 LIMIT 3",
+        }),
+    );
+}
+
+#[test]
+fn aggregates_are_partial() {
+    check(
+        "SELECT VALUE AVG(c.x) FROM c WHERE c.y",
+        &json!({
+            "aggregates": ["Average"], "hasSelectValue": true,
+            "rewrittenQuery": "SELECT VALUE [{\"item\": {\"sum\": SUM(c.x), \
+                \"count\": COUNT(c.x)}}] FROM c WHERE c.y",
+        }),
+    );
+    check(
+        "SELECT MIN(c.x) AS low, COUNT(1) FROM c",
+        &json!({
+            "aggregates": ["Min", "Count"],
+            "groupByAliases": ["low", "$1"],
+            "groupByAliasToAggregateType": {"low": "Min", "$1": "Count"},
+            "rewrittenQuery": "SELECT {\"low\": {\"item\": MIN(c.x), \"item2\": \
+                {\"min\": MIN(c.x), \"count\": COUNT(c.x)}}, \"$1\": {\"item\": COUNT(1)}} \
+                AS payload FROM c",
+        }),
+    );
+    check(
+        "SELECT c.g, SUM(c.x) AS s FROM c JOIN t IN c.l GROUP BY c.g",
+        &json!({
+            "aggregates": ["Sum"],
+            "groupByExpressions": ["c.g"],
+            "groupByAliases": ["g", "s"],
+            "groupByAliasToAggregateType": {"g": null, "s": "Sum"},
+            "rewrittenQuery": "SELECT [{\"item\": c.g}] AS groupByItems, {\"g\": c.g, \
+                \"s\": {\"item\": SUM(c.x)}} AS payload FROM c JOIN t IN c.l GROUP BY c.g",
+        }),
+    );
+    check(
+        "SELECT VALUE COUNT(1) FROM c GROUP BY c.g",
+        &json!({
+            "aggregates": ["Count"], "hasSelectValue": true,
+            "groupByExpressions": ["c.g"],
+            "rewrittenQuery": "SELECT [{\"item\": c.g}] AS groupByItems, \
+                [{\"item\": COUNT(1)}] AS payload FROM c GROUP BY c.g",
+        }),
+    );
+}
+
+#[test]
+fn distinct_rows_are_joined_by_the_sdk() {
+    check(
+        "SELECT DISTINCT TOP 2 VALUE c.x FROM c",
+        &json!({
+            "distinctType": "Unordered", "top": 2, "hasSelectValue": true,
+            "rewrittenQuery": "SELECT DISTINCT VALUE c.x FROM c",
+        }),
+    );
+    check(
+        "SELECT DISTINCT c.x FROM c ORDER BY c.x",
+        &json!({
+            "distinctType": "Ordered",
+            "orderBy": ["Ascending"],
+            "orderByExpressions": ["c.x"],
+            "rewrittenQuery": "SELECT c._rid, [{\"item\": c.x}] AS orderByItems, {\"x\": c.x} \
+                AS payload FROM c WHERE ({documentdb-formattableorderbyquery-filter}) \
+                ORDER BY c.x ASC",
+        }),
+    );
+    check(
+        "SELECT COUNT(1) AS n FROM (SELECT DISTINCT VALUE c.x FROM c)",
+        &json!({
+            "distinctType": "Unordered", "dCountInfo": {"dCountAlias": "n"},
+            "rewrittenQuery": "SELECT DISTINCT VALUE c.x FROM c",
+        }),
+    );
+}
+
+#[test]
+fn what_cannot_be_divided_is_refused() {
+    let definition = PartitionKeyDefinition::hash("/pk").unwrap();
+    for query in [
+        "SELECT VALUE COUNT(1) + 1 FROM c",
+        "SELECT VALUE d FROM (SELECT TOP 1 VALUE c FROM c) d",
+        "SELECT VALUE d FROM (SELECT VALUE c.x FROM c) d ORDER BY d",
+    ] {
+        let query = Query::parse(query).unwrap();
+        let error = query.plan(&definition, &Parameters::default()).unwrap_err();
+        assert_eq!(error.kind(), millstream_query::ErrorKind::Unsupported);
+    }
+}
+
+#[test]
+fn ranges_follow_from_the_partition_key() {
+    let definition = PartitionKeyDefinition::hash("/pk").unwrap();
+    let (a, b) = ("3A5381E1114EB8D3FCC90795045B49B7", "195644569A78B1E22D200348AF9416CE");
+    check_ranges(&definition, "SELECT * FROM c", &[["", "FF"]]);
+    check_ranges(&definition, "SELECT * FROM c WHERE c.id = 'x'", &[["", "FF"]]);
+    check_ranges(&definition, "SELECT * FROM c WHERE c.pk = 'a'", &[[a, a]]);
+    check_ranges(&definition, "SELECT * FROM c WHERE c.pk IN ('a', 'b')", &[[b, b], [a, a]]);
+    check_ranges(&definition, "SELECT * FROM c WHERE c.pk = 'a' AND c.id IN ('1','2')", &[[a, a]]);
+    check_ranges(&definition, "SELECT * FROM c WHERE c.pk = 'a' AND c.pk = 'b'", &[["", "FF"]]);
+    let definition = PartitionKeyDefinition::multi_hash(["/x", "/y"]).unwrap();
+    let both = format!("{a}{b}");
+    let query = "SELECT * FROM c WHERE c.x = 'a' AND c.y = 'b'";
+    check_ranges(&definition, query, &[[&both, &both]]);
+    let prefix_end = format!("{a}FF");
+    check_ranges(&definition, "SELECT * FROM c WHERE c.x = 'a'", &[[a, &prefix_end]]);
+}
+
+/// What an SDK does with a plan that sorts: asks every range and merges.
+#[test]
+fn rewritten_queries_of_all_ranges_merged_are_the_query() {
+    let document =
+        |n: u32| format!(r#"{{"id":"{n}","pk":"{}","x":{},"_rid":"r{n}"}}"#, n % 5, (n * 7) % 11);
+    let harness = Harness::new(&["/pk"], &(0..40).map(document).collect::<Vec<_>>());
+    let none = Parameters::default();
+    let text = "SELECT VALUE c.x FROM c WHERE c.x > 2 ORDER BY c.x DESC";
+    let query = Query::parse(text).unwrap();
+    let expected = harness.all(&query, &none, &Scope::all(), Limits::items(5)).unwrap();
+    let rewritten = plan(text)["queryInfo"]["rewrittenQuery"].as_str().unwrap().to_owned();
+    let sent = rewritten.replace("{documentdb-formattableorderbyquery-filter}", "true");
+    let sent = Query::parse(&sent).unwrap();
+    let mut rows: Vec<Value> = Vec::new();
+    for range in KeyRange::divide(3).unwrap() {
+        let found = harness.all(&sent, &none, &Scope::keys(range), Limits::items(3)).unwrap();
+        rows.extend(found.iter().map(|it| serde_json::from_str::<Value>(it).unwrap()));
+    }
+    rows.sort_by_key(|it| std::cmp::Reverse(it["orderByItems"][0]["item"].as_i64().unwrap()));
+    let merged: Vec<String> = rows.iter().map(|it| it["payload"].to_string()).collect();
+    assert_eq!(merged, expected);
+}
