@@ -1,0 +1,299 @@
+//! Transactional batches, and bulk requests whose operations stand each on their own.
+//!
+//! Both come as JSON or HybridRow and are answered in the form they came in.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http::{StatusCode, header};
+use millstream_core::{
+    BATCH_OPERATIONS_MAX, Batch, Error, IfNoneMatch, ItemId, Lsn, Operation, OperationResult,
+    PartitionKey, RangeId, RangeInfo,
+};
+
+use crate::batch_wire::{self, OperationType, OperationWire, ResultWire};
+use crate::item_body::{self, home};
+use crate::open_container::{OpenContainer, range_gone};
+use crate::refusal::{Refusal, status_of};
+use crate::reply::{Answer, Reply, quoted, unquoted};
+use crate::state::Call;
+use crate::{charge, headers, hybrid_row, items, patching, scope, session};
+
+/// An operation in the steps it means to the store, and its body for a closer look when it fails.
+struct Ready {
+    steps: Vec<Operation>,
+    body: Option<Bytes>,
+    is_minimal: bool,
+}
+
+/// `POST …/docs` with a batch.
+pub(crate) async fn execute(call: Call<'_>) -> Answer {
+    let body = &call.request.body;
+    let is_hybrid_row = hybrid_row::is_hybrid_row(body);
+    let operations = if is_hybrid_row {
+        hybrid_row::decode_operations(body, BATCH_OPERATIONS_MAX)?
+    } else {
+        batch_wire::decode_json(body, BATCH_OPERATIONS_MAX)?
+    };
+    // The words are those of Cosmos DB, because clients compare them.
+    if operations.is_empty() {
+        return Err(Refusal::bad_request("Batch request has no operations."));
+    }
+    if BATCH_OPERATIONS_MAX < operations.len() {
+        let message = "Batch request has more operations than what is supported.";
+        return Err(Refusal::bad_request(message));
+    }
+    let (results, seen) = if call.request.flag(&headers::BATCH_ATOMIC) {
+        atomic(call, &operations).await?
+    } else {
+        bulk(call, &operations).await?
+    };
+    Ok(reply(&results, &seen, is_hybrid_row))
+}
+
+/// What was seen of which range.
+type Seen = BTreeMap<RangeId, Lsn>;
+
+/// All operations or none.
+async fn atomic(
+    call: Call<'_>,
+    operations: &[OperationWire],
+) -> Result<(Vec<ResultWire>, Seen), Refusal> {
+    let key = items::whole_key(call.request, call.container)?;
+    let mut ready = Vec::with_capacity(operations.len());
+    for (index, wire) in operations.iter().enumerate() {
+        match prepare(call, wire) {
+            Ok(one) => ready.push(one),
+            Err(refusal) => {
+                return Ok((failed(operations.len(), index, refused(&refusal)), Seen::new()));
+            }
+        }
+    }
+    let batch = Batch {
+        partition_key: key.clone(),
+        operations: ready.iter().flat_map(|it| it.steps.clone()).collect(),
+    };
+    let outcome = match call.container.documents().commit(batch).await {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            let index = error.operation().and_then(|step| owner(&ready, step));
+            let Some(index) = index else { return Err(error.into()) };
+            let body = ready.get(index).and_then(|it| it.body.as_ref());
+            let result = failure(call.container, &key, body, &error);
+            return Ok((failed(operations.len(), index, result), Seen::new()));
+        }
+    };
+    let mut done = outcome.results.as_slice();
+    let results = ready.iter().map(|one| {
+        let (own, rest) = done.split_at(one.steps.len().min(done.len()));
+        done = rest;
+        success(call, own, one.is_minimal)
+    });
+    let results: Vec<ResultWire> = results.collect();
+    let seen = Seen::from([call.container.position(&key, outcome.lsn)?]);
+    Ok((results, seen))
+}
+
+/// Each operation on its own; those of one partition key in their order, others side by side.
+async fn bulk(
+    call: Call<'_>,
+    operations: &[OperationWire],
+) -> Result<(Vec<ResultWire>, Seen), Refusal> {
+    let range = scope::range(call.request, call.container).await?;
+    let goes_on = call.request.flag(&headers::BATCH_CONTINUE_ON_ERROR);
+    let mut results = vec![ResultWire::status(StatusCode::FAILED_DEPENDENCY); operations.len()];
+    let mut seen = Seen::new();
+    if !goes_on {
+        for (index, wire) in operations.iter().enumerate() {
+            let (result, position) = one_of_bulk(call, range.as_ref(), wire).await;
+            note(&mut seen, position);
+            let is_failure = is_failure(&result);
+            results[index] = result;
+            if is_failure {
+                break;
+            }
+        }
+        return Ok((results, seen));
+    }
+    let mut groups: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
+    for (index, wire) in operations.iter().enumerate() {
+        groups.entry(wire.partition_key.as_deref()).or_default().push(index);
+    }
+    let range = range.as_ref();
+    let groups = groups.into_values().map(|indexes| async move {
+        let mut done = Vec::with_capacity(indexes.len());
+        for index in indexes {
+            done.push((index, one_of_bulk(call, range, &operations[index]).await));
+        }
+        done
+    });
+    for (index, (result, position)) in join_all(groups).await.into_iter().flatten() {
+        note(&mut seen, position);
+        results[index] = result;
+    }
+    Ok((results, seen))
+}
+
+async fn one_of_bulk(
+    call: Call<'_>,
+    range: Option<&RangeInfo>,
+    wire: &OperationWire,
+) -> (ResultWire, Option<(RangeId, Lsn)>) {
+    let prepared = own_key(call, range, wire).and_then(|key| Ok((key, prepare(call, wire)?)));
+    let (key, one) = match prepared {
+        Ok(prepared) => prepared,
+        Err(refusal) => return (refused(&refusal), None),
+    };
+    let batch = Batch { partition_key: key.clone(), operations: one.steps };
+    match call.container.documents().commit(batch).await {
+        Ok(outcome) => {
+            let position = call.container.position(&key, outcome.lsn).ok();
+            (success(call, &outcome.results, one.is_minimal), position)
+        }
+        Err(error) => (failure(call.container, &key, one.body.as_ref(), &error), None),
+    }
+}
+
+/// The partition key of an operation of a bulk request; it must lie in the range the request names.
+fn own_key(
+    call: Call<'_>,
+    range: Option<&RangeInfo>,
+    wire: &OperationWire,
+) -> Result<PartitionKey, Refusal> {
+    let container = call.container;
+    let key = match wire.partition_key.as_deref().map(str::trim) {
+        None => items::whole_key(call.request, container)?,
+        Some("[]") => items::none_key(container)?,
+        Some(text) => items::check_whole(text.parse()?, container)?,
+    };
+    let Some(range) = range else { return Ok(key) };
+    if range.keys.contains(&container.settings().partition_key.effective(&key)?) {
+        return Ok(key);
+    }
+    Err(range_gone(range.id))
+}
+
+fn prepare(call: Call<'_>, wire: &OperationWire) -> Result<Ready, Refusal> {
+    let refused =
+        |reason: &str| Refusal::from(Error::invalid("use an operation of the batch", reason));
+    let id = || match &wire.id {
+        Some(id) => Ok(ItemId::new(id)?),
+        None => Err(refused("it has no id")),
+    };
+    let body = match &wire.body {
+        Some(body) => Some(item_body::text(body)?),
+        None => None,
+    };
+    let needed = || body.clone().ok_or_else(|| refused("it has no resourceBody"));
+    let mut steps = match wire.kind {
+        OperationType::Create => vec![Operation::create(needed()?)],
+        OperationType::Upsert => vec![Operation::upsert(needed()?)],
+        OperationType::Replace => items::replacing(id()?, needed()?),
+        OperationType::Patch => vec![Operation::patch(id()?, patching::read(&needed()?, call)?)],
+        OperationType::Delete => vec![Operation::delete(id()?)],
+        OperationType::Read => vec![Operation::read(id()?)],
+    };
+    if let Some(first) = steps.first_mut() {
+        first.if_match = wire.if_match.as_deref().filter(|it| *it != "*").map(unquoted);
+        first.if_none_match = wire.if_none_match.as_deref().map(|text| match text {
+            "*" => IfNoneMatch::Any,
+            etag => IfNoneMatch::Etag(unquoted(etag)),
+        });
+    }
+    let body = body.filter(|_| wire.kind != OperationType::Patch);
+    Ok(Ready { steps, body, is_minimal: wire.is_minimal || call.request.wants_minimal() })
+}
+
+/// The result of an operation by what its steps came to; the last one counts.
+fn success(call: Call<'_>, steps: &[OperationResult], is_minimal: bool) -> ResultWire {
+    let Some(result) = steps.last() else {
+        return ResultWire::status(StatusCode::INTERNAL_SERVER_ERROR);
+    };
+    let (status, item, is_read) = match result {
+        OperationResult::Created(item) if steps.len() == 1 => (StatusCode::CREATED, item, false),
+        OperationResult::Created(item) | OperationResult::Replaced(item) => {
+            (StatusCode::OK, item, false)
+        }
+        OperationResult::Read(item) => (StatusCode::OK, item, true),
+        OperationResult::Deleted => {
+            let deleted = ResultWire::status(StatusCode::NO_CONTENT);
+            return ResultWire { charge: charge::delete(), ..deleted };
+        }
+        OperationResult::NotModified => {
+            return ResultWire { charge: 1.0, ..ResultWire::status(StatusCode::NOT_MODIFIED) };
+        }
+    };
+    let (bytes, home) = (item.body.len(), home(call.container));
+    ResultWire {
+        etag: Some(quoted(&item.etag)),
+        body: (is_read || !is_minimal).then(|| home.present_for(call.request, item)),
+        charge: if is_read { charge::read(bytes) } else { charge::write(bytes) },
+        ..ResultWire::status(status)
+    }
+}
+
+/// The operation that a step belongs to.
+fn owner(ready: &[Ready], step: usize) -> Option<usize> {
+    let mut end = 0;
+    ready.iter().position(|one| {
+        end += one.steps.len();
+        step < end
+    })
+}
+
+/// The results of a batch that came to nothing because of one operation.
+fn failed(count: usize, index: usize, result: ResultWire) -> Vec<ResultWire> {
+    let mut results = vec![ResultWire::status(StatusCode::FAILED_DEPENDENCY); count];
+    results[index] = result;
+    results
+}
+
+fn failure(
+    container: &OpenContainer,
+    key: &PartitionKey,
+    body: Option<&Bytes>,
+    error: &Error,
+) -> ResultWire {
+    let (status, sub_status) = status_of(error);
+    let mismatch = items::key_mismatch(error, container, key, body);
+    ResultWire {
+        sub_status: mismatch.or(sub_status),
+        charge: 1.0,
+        retry_after: error.retry_after(),
+        ..ResultWire::status(status)
+    }
+}
+
+fn refused(refusal: &Refusal) -> ResultWire {
+    ResultWire { sub_status: refusal.sub_status, charge: 1.0, ..ResultWire::status(refusal.status) }
+}
+
+fn note(seen: &mut Seen, position: Option<(RangeId, Lsn)>) {
+    if let Some((range, lsn)) = position {
+        let newest = seen.entry(range).or_insert(lsn);
+        *newest = lsn.max(*newest);
+    }
+}
+
+fn is_failure(result: &ResultWire) -> bool {
+    result.status.is_client_error() || result.status.is_server_error()
+}
+
+fn reply(results: &[ResultWire], seen: &Seen, is_hybrid_row: bool) -> Reply {
+    let status =
+        if results.iter().any(is_failure) { StatusCode::MULTI_STATUS } else { StatusCode::OK };
+    let charge = results.iter().map(|it| it.charge).sum();
+    let mut reply = if is_hybrid_row {
+        let reply = Reply::new(status, hybrid_row::encode_results(results));
+        reply.header(header::CONTENT_TYPE, "application/octet-stream")
+    } else {
+        Reply::new(status, batch_wire::encode_json(results))
+    };
+    if let Some(lsn) = seen.values().max() {
+        let tokens = session::tokens(seen.iter().map(|(range, lsn)| (*range, *lsn)));
+        reply = reply.header(headers::SESSION_TOKEN, &tokens);
+        reply = reply.header(headers::LSN, &lsn.to_string());
+    }
+    reply.charge(charge)
+}

@@ -1,0 +1,113 @@
+//! Containers.
+
+use http::StatusCode;
+use millstream_core::{ContainerInfo, ContainerName, DatabaseInfo};
+use serde_json::Value;
+
+use crate::catalog::{Entry, Owner};
+use crate::definition::{self, Definition};
+use crate::refusal::{Refusal, sub_status};
+use crate::reply::{Answer, Reply};
+use crate::request::Request;
+use crate::rid::Rid;
+use crate::state::{Call, State};
+use crate::{headers, listing, offers, query, session};
+
+/// What feeds call the containers in them.
+const NAME: &str = "DocumentCollections";
+
+pub(crate) async fn create(state: &State, request: &Request, database: &str) -> Answer {
+    let database = owner(state, database).await?;
+    let Definition { id, mut settings, kept } = Definition::parse(&request.body, None)?;
+    let throughput = offers::requested(request)?;
+    settings.ranges = throughput.map_or(1, |it| offers::ranges(it.most()));
+    let name = ContainerName::new(&database.name, &id)?;
+    let info = state.containers.create(&name, settings).await?;
+    let entry = Entry { definition: kept, throughput };
+    if entry != Entry::default() {
+        state.catalog.write(Owner::Container(info.resource_id), &entry).await?;
+    }
+    state.forget(&name);
+    reply(StatusCode::CREATED, &info, &entry)
+}
+
+pub(crate) async fn list(state: &State, request: &Request, database: &str) -> Answer {
+    let database = owner(state, database).await?;
+    let rid = Rid::Database(database.resource_id).encode();
+    listing::page(request, NAME, &rid, all(state, &database).await?)
+}
+
+pub(crate) async fn query(state: &State, request: &Request, database: &str) -> Answer {
+    let database = owner(state, database).await?;
+    let rid = Rid::Database(database.resource_id).encode();
+    query::resources(state, request, NAME, &rid, &all(state, &database).await?)
+}
+
+pub(crate) async fn read(call: Call<'_>) -> Answer {
+    // What is known may be older than what another process has replaced.
+    let info = current(call).await?;
+    let entry = call.state.catalog.read(Owner::Container(info.resource_id)).await?;
+    let ranges = call.container.ranges();
+    let seen = ranges.iter().map(|it| (it.info.id, it.seen()));
+    let token = session::tokens(seen);
+    Ok(reply(StatusCode::OK, &info, &entry)?
+        .header(headers::SESSION_TOKEN, &token)
+        // There is nothing to build: whatever the policy says, it holds.
+        .header(headers::INDEX_PROGRESS, "100"))
+}
+
+pub(crate) async fn replace(call: Call<'_>) -> Answer {
+    let old = current(call).await?;
+    let Definition { id, settings, kept } =
+        Definition::parse(&call.request.body, Some(&old.settings))?;
+    if id != old.name.container() {
+        return Err(Refusal::bad_request("the id of a container cannot be changed"));
+    }
+    let owner = Owner::Container(old.resource_id);
+    let Entry { throughput, .. } = call.state.catalog.read(owner).await?;
+    let if_match = call.request.if_match()?;
+    let info = call.state.containers.replace(&old.name, settings, if_match).await?;
+    let entry = Entry { definition: kept, throughput };
+    call.state.catalog.write(owner, &entry).await?;
+    call.state.forget(&old.name);
+    reply(StatusCode::OK, &info, &entry)
+}
+
+pub(crate) async fn delete(call: Call<'_>) -> Answer {
+    let info = current(call).await?;
+    if call.request.if_match()?.is_some_and(|it| it != info.etag) {
+        let message = "the etag of the request is not that of the container";
+        return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, message));
+    }
+    call.state.containers.delete(&info.name).await?;
+    call.state.forget(&info.name);
+    call.state.catalog.remove(Owner::Container(info.resource_id)).await?;
+    Ok(Reply::empty(StatusCode::NO_CONTENT).charge(5.0))
+}
+
+/// The database a path names, as the owner of something.
+async fn owner(state: &State, name: &str) -> Result<DatabaseInfo, Refusal> {
+    let found = state.database(name).await;
+    found.map_err(|it| it.sub_status(sub_status::OWNER_NOT_FOUND))
+}
+
+/// The container as the backend has it now.
+async fn current(call: Call<'_>) -> Result<ContainerInfo, Refusal> {
+    let name = &call.container.info().name;
+    Ok(call.state.containers.open(name).await?.info)
+}
+
+async fn all(state: &State, database: &DatabaseInfo) -> Result<Vec<Value>, Refusal> {
+    let mut found = Vec::new();
+    for info in state.containers.list(&database.name).await? {
+        let entry = state.catalog.read(Owner::Container(info.resource_id)).await?;
+        found.push(definition::render(&info, &entry.definition));
+    }
+    Ok(found)
+}
+
+fn reply(status: StatusCode, info: &ContainerInfo, entry: &Entry) -> Answer {
+    let body = definition::render(info, &entry.definition);
+    let charge = if status == StatusCode::OK { 1.0 } else { 5.0 };
+    Ok(Reply::json(status, &body)?.etag(&info.etag).charge(charge))
+}

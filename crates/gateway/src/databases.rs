@@ -1,0 +1,89 @@
+//! Databases.
+
+use http::StatusCode;
+use millstream_core::{DatabaseInfo, Etag};
+use serde_json::{Value, json};
+
+use crate::catalog::{Entry, Owner};
+use crate::refusal::Refusal;
+use crate::reply::{Answer, Reply, quoted};
+use crate::request::Request;
+use crate::rid::Rid;
+use crate::state::State;
+use crate::{listing, offers, query};
+
+/// What feeds call the databases in them.
+const NAME: &str = "Databases";
+
+pub(crate) async fn create(state: &State, request: &Request) -> Answer {
+    let body = listing::object(&request.body)?;
+    let id = listing::id(&body)?;
+    check_reserved(state, id)?;
+    let throughput = offers::requested(request)?;
+    let info = state.containers.create_database(id).await?;
+    if throughput.is_some() {
+        let entry = Entry { throughput, ..Entry::default() };
+        state.catalog.write(Owner::Database(info.resource_id), &entry).await?;
+    }
+    Ok(Reply::json(StatusCode::CREATED, &render(&info))?.etag(&etag(&info)).charge(5.0))
+}
+
+pub(crate) async fn read(state: &State, name: &str) -> Answer {
+    let info = state.database(name).await?;
+    Ok(Reply::json(StatusCode::OK, &render(&info))?.etag(&etag(&info)))
+}
+
+pub(crate) async fn list(state: &State, request: &Request) -> Answer {
+    let databases = state.databases().await?;
+    listing::page(request, NAME, "", databases.iter().map(render).collect())
+}
+
+pub(crate) async fn query(state: &State, request: &Request) -> Answer {
+    let databases = state.databases().await?;
+    let resources: Vec<Value> = databases.iter().map(render).collect();
+    query::resources(state, request, NAME, "", &resources)
+}
+
+pub(crate) async fn delete(state: &State, request: &Request, name: &str) -> Answer {
+    let info = state.database(name).await?;
+    if request.if_match()?.is_some_and(|it| it != etag(&info)) {
+        let message = "the etag of the request is not that of the database";
+        return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, message));
+    }
+    let containers = state.containers.list(&info.name).await?;
+    state.containers.delete_database(&info.name).await?;
+    state.forget_database(&info.name);
+    for container in containers {
+        state.catalog.remove(Owner::Container(container.resource_id)).await?;
+    }
+    state.catalog.remove(Owner::Database(info.resource_id)).await?;
+    Ok(Reply::empty(StatusCode::NO_CONTENT).charge(5.0))
+}
+
+/// A database never changes, so that its etag follows from what it is.
+fn etag(info: &DatabaseInfo) -> Etag {
+    let time = info.created_at.as_millis();
+    Etag::new(format!("{:08x}-0000-0000-0000-{time:012x}", info.resource_id))
+}
+
+fn render(info: &DatabaseInfo) -> Value {
+    let rid = Rid::Database(info.resource_id).encode();
+    json!({
+        "id": info.name,
+        "_self": format!("dbs/{rid}/"),
+        "_rid": rid,
+        "_etag": quoted(&etag(info)),
+        "_colls": "colls/",
+        "_users": "users/",
+        "_ts": info.created_at.as_millis() / 1000,
+    })
+}
+
+/// The gateway's own database is nobody's to create.
+fn check_reserved(state: &State, id: &str) -> Result<(), Refusal> {
+    if id != state.options.own_database {
+        return Ok(());
+    }
+    let message = format!("the database {id:?} is reserved for the service itself");
+    Err(Refusal::new(StatusCode::FORBIDDEN, message))
+}

@@ -1,0 +1,236 @@
+//! The definition of a container: what clients send, what a backend keeps, and what is only given
+//! back.
+
+use std::time::Duration;
+
+use millstream_core::{ContainerInfo, ContainerSettings, PartitionKeyDefinition, TimeToLive};
+use serde_json::{Map, Value, json};
+
+use crate::listing;
+use crate::refusal::Refusal;
+use crate::reply::quoted;
+use crate::rid::Rid;
+
+/// Most bytes of what is kept only to be given back.
+const KEPT_BYTES_MAX: usize = 256 * 1024;
+/// What a backend keeps itself.
+const SETTINGS: [&str; 4] = ["id", "partitionKey", "defaultTtl", "changeFeedPolicy"];
+
+/// A definition, read.
+#[derive(Debug)]
+pub(crate) struct Definition {
+    pub(crate) id: String,
+    /// What the backend keeps.
+    pub(crate) settings: ContainerSettings,
+    /// What is only given back: policies that have no effect here.
+    pub(crate) kept: Map<String, Value>,
+}
+
+impl Definition {
+    /// Reads the body of a request. One that replaces may leave out the partition key, which
+    /// cannot change.
+    pub(crate) fn parse(body: &[u8], old: Option<&ContainerSettings>) -> Result<Self, Refusal> {
+        let mut body = listing::object(body)?;
+        let id = listing::id(&body)?.to_owned();
+        check_supported(&body)?;
+        let key = match (body.get("partitionKey"), old) {
+            (None | Some(Value::Null), Some(old)) => old.partition_key.clone(),
+            (None | Some(Value::Null), None) => {
+                let message = "the container needs a partitionKey, such as {\"paths\":[\"/id\"],\
+                               \"kind\":\"Hash\",\"version\":2}";
+                return Err(Refusal::bad_request(message));
+            }
+            (Some(value), _) => partition_key(value)?,
+        };
+        let mut settings = ContainerSettings::new(key);
+        if let Some(old) = old {
+            settings.event_type.clone_from(&old.event_type);
+            settings.ranges = old.ranges;
+        }
+        settings.default_ttl = body.get("defaultTtl").map(default_ttl).transpose()?;
+        settings.all_versions_retention = retention(&body)?;
+        body.retain(|name, _| !SETTINGS.contains(&name.as_str()) && !name.starts_with('_'));
+        if KEPT_BYTES_MAX < Value::Object(body.clone()).to_string().len() {
+            let message = "the policies of the container have more than 256 KiB";
+            return Err(Refusal::bad_request(message));
+        }
+        Ok(Self { id, settings, kept: body })
+    }
+}
+
+/// The container as clients see it.
+pub(crate) fn render(info: &ContainerInfo, kept: &Map<String, Value>) -> Value {
+    let rid = Rid::Container(info.resource_id).encode();
+    let database = Rid::Database(info.resource_id.database).encode();
+    let mut body = kept.clone();
+    let mut put = |name: &str, value: Value| drop(body.insert(name.to_owned(), value));
+    put("id", info.name.container().into());
+    put("partitionKey", json!(info.settings.partition_key));
+    put("indexingPolicy", indexing(kept.get("indexingPolicy")));
+    match info.settings.default_ttl {
+        None => (),
+        Some(TimeToLive::Never) => put("defaultTtl", json!(-1)),
+        Some(TimeToLive::Seconds(seconds)) => put("defaultTtl", json!(seconds)),
+    }
+    let minutes = info.settings.all_versions_retention.as_secs() / 60;
+    if 0 < minutes {
+        put("changeFeedPolicy", json!({ "retentionDuration": minutes }));
+    }
+    put("_self", format!("dbs/{database}/colls/{rid}/").into());
+    put("_rid", rid.into());
+    put("_etag", quoted(&info.etag).into());
+    put("_ts", (info.modified_at.as_millis() / 1000).into());
+    for below in ["docs", "sprocs", "triggers", "udfs", "conflicts"] {
+        put(&format!("_{below}"), format!("{below}/").into());
+    }
+    let defaults = [
+        (
+            "conflictResolutionPolicy",
+            json!({
+                "mode": "LastWriterWins",
+                "conflictResolutionPath": "/_ts",
+                "conflictResolutionProcedure": ""
+            }),
+        ),
+        ("geospatialConfig", json!({ "type": "Geography" })),
+    ];
+    for (name, value) in defaults {
+        body.entry(name).or_insert(value);
+    }
+    Value::Object(body)
+}
+
+/// What would have an effect in Cosmos DB that it cannot have here is refused, not ignored.
+fn check_supported(body: &Map<String, Value>) -> Result<(), Refusal> {
+    let is_filled = |value: Option<&Value>| {
+        value.is_some_and(|it| it.as_array().is_some_and(|it| !it.is_empty()))
+    };
+    if is_filled(body.get("uniqueKeyPolicy").and_then(|it| it.get("uniqueKeys"))) {
+        let message = "unique keys are not supported: an id is unique within its logical \
+                       partition, nothing else is checked";
+        return Err(Refusal::bad_request(message));
+    }
+    if is_filled(body.get("computedProperties")) {
+        return Err(Refusal::bad_request("computed properties are not supported"));
+    }
+    Ok(())
+}
+
+fn partition_key(value: &Value) -> Result<PartitionKeyDefinition, Refusal> {
+    let paths_max = if value["kind"] == "MultiHash" { 3 } else { 1 };
+    if value["paths"].as_array().is_some_and(|it| paths_max < it.len()) {
+        return Err(Refusal::bad_request(format!(
+            "Too many partition key paths: this kind takes at most {paths_max}"
+        )));
+    }
+    serde_json::from_value(value.clone()).map_err(|error| {
+        Refusal::bad_request(format!("the partitionKey of the container is invalid: {error}"))
+    })
+}
+
+fn default_ttl(value: &Value) -> Result<TimeToLive, Refusal> {
+    let seconds = value.as_i64().filter(|it| *it != 0).map(TimeToLive::new);
+    match seconds {
+        Some(Ok(ttl)) => Ok(ttl),
+        Some(Err(_)) | None => Err(Refusal::bad_request(format!(
+            "the input ttl {value} is invalid: defaultTtl has to be -1 (never) or a positive \
+             number of seconds up to {}",
+            TimeToLive::SECONDS_MAX
+        ))),
+    }
+}
+
+fn retention(body: &Map<String, Value>) -> Result<Duration, Refusal> {
+    let policy = body.get("changeFeedPolicy").filter(|it| !it.is_null());
+    let Some(value) = policy.and_then(|it| it.get("retentionDuration")) else {
+        return Ok(Duration::ZERO);
+    };
+    let retention = value.as_u64().map(|minutes| minutes.saturating_mul(60));
+    match retention.map(Duration::from_secs) {
+        Some(retention) if retention <= ContainerSettings::RETENTION_MAX => Ok(retention),
+        Some(_) | None => Err(Refusal::bad_request(
+            "changeFeedPolicy.retentionDuration has to be a number of minutes, at most 30 days",
+        )),
+    }
+}
+
+/// The indexing policy with everything that clients expect to be there.
+fn indexing(sent: Option<&Value>) -> Value {
+    let mut policy = sent.and_then(Value::as_object).cloned().unwrap_or_default();
+    let mode = policy.get("indexingMode").and_then(Value::as_str).map(str::to_ascii_lowercase);
+    let mode = mode.unwrap_or_else(|| "consistent".to_owned());
+    let is_off = mode == "none";
+    policy.insert("indexingMode".to_owned(), mode.into());
+    policy.entry("automatic").or_insert(json!(!is_off));
+    let everything = if is_off { json!([]) } else { json!([{ "path": "/*" }]) };
+    let included = policy.entry("includedPaths").or_insert(everything);
+    let has_included = included.as_array().is_some_and(|it| !it.is_empty());
+    for path in included.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        // Kinds of indexes mean nothing to Cosmos DB any more; it leaves them out, too.
+        path.remove("indexes");
+    }
+    let system = json!({ "path": "/\"_etag\"/?" });
+    let excluded = policy.entry("excludedPaths").or_insert(json!([]));
+    if let Some(paths) = excluded.as_array_mut()
+        && has_included
+        && !paths.contains(&system)
+    {
+        paths.push(system);
+    }
+    Value::Object(policy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(body: &str) -> Result<Definition, Refusal> {
+        Definition::parse(body.as_bytes(), None)
+    }
+
+    #[track_caller]
+    fn check_refused(body: &str, expected: &str) {
+        let refusal = parse(body).unwrap_err();
+        assert_eq!(refusal.status.as_u16(), 400);
+        assert!(refusal.message.contains(expected), "{refusal}");
+    }
+
+    #[test]
+    fn what_has_no_effect_is_kept_and_what_has_is_understood() {
+        let body = r#"{"id":"c","partitionKey":{"paths":["/a"],"kind":"Hash"},"defaultTtl":-1,
+            "changeFeedPolicy":{"retentionDuration":10},"analyticalStorageTtl":3,"_ts":1}"#;
+        let read = parse(body).unwrap();
+        assert_eq!(read.settings.default_ttl, Some(TimeToLive::Never));
+        assert_eq!(read.settings.all_versions_retention, Duration::from_secs(600));
+        assert_eq!(Value::Object(read.kept), json!({ "analyticalStorageTtl": 3 }));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        check_refused("", "JSON");
+        check_refused("[]", "object");
+        check_refused(r#"{"partitionKey":{"paths":["/a"]}}"#, "id");
+        check_refused(r#"{"id":"a/b","partitionKey":{"paths":["/a"]}}"#, "name");
+        check_refused(r#"{"id":"c"}"#, "partitionKey");
+        check_refused(r#"{"id":"c","partitionKey":{"paths":["a"]}}"#, "partitionKey");
+        for ttl in ["0", "-2", "null", "\"5\"", "1.5", "99999999999"] {
+            let body =
+                format!(r#"{{"id":"c","partitionKey":{{"paths":["/a"]}},"defaultTtl":{ttl}}}"#);
+            check_refused(&body, "ttl");
+        }
+        let unique = r#"{"id":"c","partitionKey":{"paths":["/a"]},
+            "uniqueKeyPolicy":{"uniqueKeys":[{"paths":["/b"]}]}}"#;
+        check_refused(unique, "unique keys");
+    }
+
+    #[test]
+    fn the_indexing_policy_is_completed() {
+        let default = indexing(None);
+        assert_eq!(default["indexingMode"], "consistent");
+        assert_eq!(default["includedPaths"], json!([{ "path": "/*" }]));
+        assert_eq!(default["excludedPaths"], json!([{ "path": "/\"_etag\"/?" }]));
+        let off = indexing(Some(&json!({ "indexingMode": "None" })));
+        assert_eq!(off["automatic"], false);
+        assert_eq!(off["includedPaths"], json!([]));
+    }
+}

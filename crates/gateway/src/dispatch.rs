@@ -1,0 +1,214 @@
+//! From a request to the handler that serves it, and from what it returns to an answer.
+
+use http::{HeaderValue, Method, StatusCode, header};
+
+use crate::headers;
+use crate::open_container::OpenContainer;
+use crate::refusal::{Refusal, sub_status};
+use crate::reply::{Answer, Reply};
+use crate::request::Request;
+use crate::state::{Call, Found, State};
+use crate::target::{Below, ContainerPath, Target};
+use crate::{
+    account, batch, charge, conflicts, containers, databases, delete_by_key, feed, items,
+    management, offers, query, ranges,
+};
+
+/// Serves a request whose signature holds.
+pub(crate) async fn dispatch(state: &State, request: &Request) -> Answer {
+    let target = &request.path.target;
+    let is_query = request.method == Method::POST && request.flag(&headers::IS_QUERY);
+    let method = match request.method.as_str() {
+        "POST" if is_query => "QUERY",
+        other => other,
+    };
+    match (target, method) {
+        (Target::Account, "GET") => account::read(state, request),
+        (Target::Databases, "GET") => databases::list(state, request).await,
+        (Target::Databases, "POST") => databases::create(state, request).await,
+        (Target::Databases, "QUERY") => databases::query(state, request).await,
+        (Target::Database(name), "GET") => databases::read(state, name).await,
+        (Target::Database(name), "DELETE") => databases::delete(state, request, name).await,
+        (Target::Containers(database), "GET") => containers::list(state, request, database).await,
+        (Target::Containers(database), "POST") => {
+            containers::create(state, request, database).await
+        }
+        (Target::Containers(database), "QUERY") => {
+            containers::query(state, request, database).await
+        }
+        (Target::Container(path, below), _) => in_container(state, request, path, below).await,
+        (Target::Offers, "GET") => offers::list(state, request).await,
+        (Target::Offers, "QUERY") => offers::query(state, request).await,
+        (Target::Offer(rid), "GET") => offers::read(state, rid).await,
+        (Target::Offer(rid), "PUT") => offers::replace(state, request, rid).await,
+        (Target::Split(path, range), "POST") => {
+            management::split(state, request, path, range).await
+        }
+        (Target::Merge(path), "POST") => management::merge(state, request, path).await,
+        (Target::Operation(id), "GET") => management::operation(state, id),
+        (Target::Unsupported(what), _) => Err(Refusal::unsupported(what)),
+        (
+            Target::Account
+            | Target::Databases
+            | Target::Database(_)
+            | Target::Containers(_)
+            | Target::Offers
+            | Target::Offer(_)
+            | Target::Split(..)
+            | Target::Merge(_)
+            | Target::Operation(_),
+            _,
+        ) => Err(Refusal::method_not_allowed()),
+    }
+}
+
+/// Serves something of a container; once more if the container turns out to be another one now.
+async fn in_container(
+    state: &State,
+    request: &Request,
+    path: &ContainerPath,
+    below: &Below,
+) -> Answer {
+    let found = find(state, path, below).await?;
+    let answer = in_open(state, request, &found, below).await;
+    let Err(refusal) = answer else { return answer };
+    if !refusal.is_container_gone {
+        return Err(refusal);
+    }
+    state.forget(&found.container.info().name);
+    let found = find(state, path, below).await?;
+    in_open(state, request, &found, below).await
+}
+
+async fn find(state: &State, path: &ContainerPath, below: &Below) -> Result<Found, Refusal> {
+    state.container(path).await.map_err(|refusal| match below {
+        Below::Itself => refusal,
+        Below::Ranges
+        | Below::Items
+        | Below::Item(_)
+        | Below::DeleteByKey
+        | Below::Conflicts
+        | Below::Conflict
+            if refusal.status == StatusCode::NOT_FOUND =>
+        {
+            refusal.sub_status(sub_status::OWNER_NOT_FOUND)
+        }
+        Below::Ranges
+        | Below::Items
+        | Below::Item(_)
+        | Below::DeleteByKey
+        | Below::Conflicts
+        | Below::Conflict => refusal,
+    })
+}
+
+async fn in_open(state: &State, request: &Request, found: &Found, below: &Below) -> Answer {
+    let container = &found.container;
+    check_intended(request, container)?;
+    if let Err(wait) = container.throttle.admit(state.clock.monotonic()) {
+        let message = "the request rate is too large: the throughput of the container is spent";
+        let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, message);
+        return Err(with_paths(
+            refusal.sub_status(sub_status::TOO_MANY_REQUESTS).retry_after(wait),
+            container,
+        ));
+    }
+    let call = Call { state, request, container, is_by_rid: found.is_by_rid };
+    match call_handler(call, below).await {
+        Ok(reply) => {
+            container.throttle.spend(reply.charge);
+            Ok(reply
+                .header(headers::ALT_CONTENT_PATH, &container.name_path)
+                .header(headers::CONTENT_PATH, &container.rid))
+        }
+        Err(refusal) => Err(with_paths(refusal, container)),
+    }
+}
+
+fn with_paths(refusal: Refusal, container: &OpenContainer) -> Refusal {
+    refusal
+        .header(headers::ALT_CONTENT_PATH, &container.name_path)
+        .header(headers::CONTENT_PATH, &container.rid)
+}
+
+async fn call_handler(call: Call<'_>, below: &Below) -> Answer {
+    let (request, method) = (call.request, call.request.method.as_str());
+    match (below, method) {
+        (Below::Itself, "GET") => containers::read(call).await,
+        (Below::Itself, "PUT") => containers::replace(call).await,
+        (Below::Itself, "DELETE") => containers::delete(call).await,
+        (Below::Ranges, "GET") => ranges::read(call).await,
+        (Below::Items, "POST") if request.flag(&headers::IS_QUERY_PLAN) => query::plan(call).await,
+        (Below::Items, "POST") if is_query(request) => query::execute(call).await,
+        (Below::Items, "POST") if request.flag(&headers::IS_BATCH) => batch::execute(call).await,
+        (Below::Items, "POST") if request.flag(&headers::IS_UPSERT) => items::upsert(call).await,
+        (Below::Items, "POST") => items::create(call).await,
+        (Below::Items, "GET") if request.headers.contains_key(headers::A_IM) => {
+            feed::read(call).await
+        }
+        (Below::Items, "GET") => items::list(call).await,
+        (Below::Item(id), "GET") => items::read(call, id).await,
+        (Below::Item(id), "PUT") => items::replace(call, id).await,
+        (Below::Item(id), "PATCH") => items::patch(call, id).await,
+        (Below::Item(id), "DELETE") => items::delete(call, id).await,
+        (Below::DeleteByKey, "POST") => delete_by_key::execute(call).await,
+        (Below::Conflicts, "GET" | "POST") => conflicts::list(call),
+        (Below::Conflict, "GET" | "DELETE") => conflicts::one(),
+        (
+            Below::Itself
+            | Below::Ranges
+            | Below::Items
+            | Below::Item(_)
+            | Below::DeleteByKey
+            | Below::Conflicts
+            | Below::Conflict,
+            _,
+        ) => Err(Refusal::method_not_allowed()),
+    }
+}
+
+/// Whether the body is a query: a header says so, or, from some clients, the content type alone.
+fn is_query(request: &Request) -> bool {
+    let content = request.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    request.flag(&headers::IS_QUERY)
+        || content.is_some_and(|it| it.starts_with(b"application/query+json"))
+}
+
+/// A client that knows an earlier container of this name has to look it up again.
+fn check_intended(request: &Request, container: &OpenContainer) -> Result<(), Refusal> {
+    let intended = request.text(&headers::INTENDED_CONTAINER)?.filter(|it| !it.is_empty());
+    if intended.is_none_or(|it| it == container.rid) {
+        return Ok(());
+    }
+    let message = "the container of this name is not the one the request is meant for: it was \
+                   deleted and created again";
+    let refusal = Refusal::bad_request(message).sub_status(sub_status::CONTAINER_MISMATCH);
+    Err(with_paths(refusal, container))
+}
+
+/// The answer that goes out: what every answer has, and the body.
+pub(crate) fn respond(answer: Answer, activity_id: &str) -> http::Response<axum::body::Body> {
+    let reply = answer.unwrap_or_else(|refusal| {
+        let body = refusal.body();
+        let mut reply = Reply::new(refusal.status, body).charge(1.0);
+        reply.headers.extend(refusal.headers);
+        match refusal.sub_status {
+            Some(value) => reply.header(headers::SUB_STATUS, &value.to_string()),
+            None => reply,
+        }
+    });
+    let charge = charge::text(reply.charge);
+    let mut reply = reply
+        .header(headers::REQUEST_CHARGE, &charge)
+        .header(headers::ACTIVITY_ID, activity_id)
+        .header(headers::SERVICE_VERSION, concat!("version=", env!("CARGO_PKG_VERSION")))
+        .header(headers::SCHEMA_VERSION, "1.18");
+    if !reply.body.is_empty() && !reply.headers.contains_key(header::CONTENT_TYPE) {
+        let json = HeaderValue::from_static("application/json");
+        reply.headers.insert(header::CONTENT_TYPE, json);
+    }
+    let mut response = http::Response::new(axum::body::Body::from(reply.body));
+    *response.status_mut() = reply.status;
+    *response.headers_mut() = reply.headers;
+    response
+}

@@ -1,0 +1,196 @@
+//! The change feed: `GET …/docs` with the header `A-IM`.
+//!
+//! The continuation that clients see is the `etag` of a page: the number of the last commit, in
+//! quotes. Clients read it as a number, keep one for each range of keys, and send it back in
+//! `If-None-Match`. Which feed it belongs to, and the time a reader started from, are in other
+//! headers that they send again each time.
+
+use bytes::Bytes;
+use http::{StatusCode, header};
+use millstream_core::{
+    Change, Continuation, Cursor, ErrorKind, FeedMode, KeyRange, Lsn, PageSize, PartitionKey,
+    StartFrom, Timestamp,
+};
+
+use crate::item_body::{self, home};
+use crate::open_container::OpenContainer;
+use crate::refusal::Refusal;
+use crate::reply::{Answer, Reply};
+use crate::request::Request;
+use crate::scope::Scope;
+use crate::state::Call;
+use crate::{change_wire, charge, headers};
+
+/// Pages without a change for the reader that are passed over within one request. Then the client
+/// gets an empty page and comes again, so that no request takes for ever.
+const EMPTY_PAGES_MAX: usize = 32;
+
+/// `GET …/docs` with a feed mode.
+pub(crate) async fn read(call: Call<'_>) -> Answer {
+    let Call { request, container, .. } = call;
+    let mode = mode(request)?;
+    let scope = Scope::read(request, container).await?;
+    if scope == Scope::All && container.refresh_ranges().await?.len() != 1 {
+        let message = format!(
+            "a change feed is read range by range: name one in the header {} or a key in {}",
+            headers::RANGE_ID,
+            headers::PARTITION_KEY
+        );
+        return Err(Refusal::bad_request(message));
+    }
+    let keys = scope.keys(container)?;
+    let only = match &scope {
+        Scope::Partition(key) => Some(key),
+        Scope::Keys(_) | Scope::All => None,
+    };
+    let read = page(request, container, mode, &keys, only).await;
+    let Page { changes, after, newest, is_end } = match read {
+        Ok(page) => page,
+        Err(refusal) if refusal.status == StatusCode::GONE => {
+            // Whoever asks next should see the new ranges at once.
+            container.refresh_ranges().await?;
+            return Err(refusal);
+        }
+        Err(refusal) => return Err(refusal),
+    };
+    let (range, lsn) =
+        container.with_range_of(keys.min(), |range| (range.info.id, range.note(newest)));
+    let reply = if changes.is_empty() && is_end {
+        Reply::empty(StatusCode::NOT_MODIFIED)
+    } else {
+        let documents = documents(call, mode, &changes)?;
+        let body = item_body::page(&container.rid, &documents);
+        let charge = charge::page(body.len());
+        Reply::new(StatusCode::OK, body).charge(charge)
+    };
+    Ok(reply
+        .session(range, lsn)
+        .item_count(changes.len())
+        .header(header::ETAG, &format!("\"{after}\"")))
+}
+
+/// What one request is answered with.
+struct Page {
+    changes: Vec<Change>,
+    after: Lsn,
+    newest: Lsn,
+    is_end: bool,
+}
+
+async fn page(
+    request: &Request,
+    container: &OpenContainer,
+    mode: FeedMode,
+    keys: &KeyRange,
+    only: Option<&PartitionKey>,
+) -> Result<Page, Refusal> {
+    let size = request.page_size()?;
+    let mut after = start(request, container, mode, keys).await?;
+    for _ in 1..EMPTY_PAGES_MAX {
+        let (page, continuation) = step(container, keys, only, &after, size).await?;
+        if !page.changes.is_empty() || page.is_end {
+            return Ok(page);
+        }
+        after = continuation;
+    }
+    Ok(step(container, keys, only, &after, size).await?.0)
+}
+
+async fn step(
+    container: &OpenContainer,
+    keys: &KeyRange,
+    only: Option<&PartitionKey>,
+    after: &Continuation,
+    size: PageSize,
+) -> Result<(Page, Continuation), Refusal> {
+    let mut page = container.feed().read(keys, after, size).await?;
+    let cursor = Cursor::parse(&page.continuation)?;
+    let is_end =
+        page.changes.is_empty() && (page.newest <= cursor.after || page.continuation == *after);
+    // Two partition keys may have the same hash.
+    page.changes.retain(|change| only.is_none_or(|key| change.partition_key == *key));
+    let found = Page { changes: page.changes, after: cursor.after, newest: page.newest, is_end };
+    Ok((found, page.continuation))
+}
+
+/// Where the request wants to go on, or to begin.
+async fn start(
+    request: &Request,
+    container: &OpenContainer,
+    mode: FeedMode,
+    keys: &KeyRange,
+) -> Result<Continuation, Refusal> {
+    let is_kept = !container.settings().all_versions_retention.is_zero();
+    if mode == FeedMode::AllVersions && !is_kept {
+        return Err(Refusal::bad_request(
+            "All Versions and Deletes mode must be enabled for the container: create it with a \
+             changeFeedPolicy whose retentionDuration is positive",
+        ));
+    }
+    let since = since(request)?;
+    let from = match (request.text(&header::IF_NONE_MATCH)?, since, mode) {
+        (Some("*"), _, _) => StartFrom::Now,
+        (Some(etag), since, mode) => {
+            let container = container.info().resource_id.incarnation();
+            let since = since.filter(|_| mode == FeedMode::LatestVersion);
+            return Ok(Cursor { container, mode, after: lsn(etag)?, since }.to_continuation());
+        }
+        (None, _, FeedMode::AllVersions) => {
+            return Err(Refusal::bad_request(
+                "the feed of all versions and deletes begins now (If-None-Match: *) or goes on \
+                 from a continuation; it has no beginning and no points in time",
+            ));
+        }
+        (None, Some(since), FeedMode::LatestVersion) => StartFrom::Time(since),
+        (None, None, FeedMode::LatestVersion) => StartFrom::Beginning,
+    };
+    match container.feed().start(keys, from, mode).await {
+        Ok(continuation) => Ok(continuation),
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            Err(Refusal::bad_request(error.report()))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn mode(request: &Request) -> Result<FeedMode, Refusal> {
+    let text = request.text(&headers::A_IM)?.unwrap_or_default();
+    if text.eq_ignore_ascii_case("Incremental Feed") {
+        return Ok(FeedMode::LatestVersion);
+    }
+    if text.eq_ignore_ascii_case("Full-Fidelity Feed") {
+        return Ok(FeedMode::AllVersions);
+    }
+    let message = "the header A-IM has to be \"Incremental Feed\" or \"Full-Fidelity Feed\"";
+    Err(Refusal::bad_request(message))
+}
+
+/// The number in an etag of a page, with or without quotes.
+fn lsn(etag: &str) -> Result<Lsn, Refusal> {
+    let number = etag.trim_matches('"').parse().map_err(|_| {
+        Refusal::bad_request("the continuation in If-None-Match was not given out by this feed")
+    })?;
+    Ok(Lsn::new(number))
+}
+
+/// The time of `If-Modified-Since`. It has seconds; a commit within the second counts.
+fn since(request: &Request) -> Result<Option<Timestamp>, Refusal> {
+    let Some(text) = request.text(&header::IF_MODIFIED_SINCE)? else { return Ok(None) };
+    let refused = || Refusal::bad_request("the header If-Modified-Since is not a date");
+    let time = httpdate::parse_http_date(text).map_err(|_| refused())?;
+    let since = time.duration_since(std::time::UNIX_EPOCH).map_err(|_| refused())?;
+    let millis = u64::try_from(since.as_millis()).map_err(|_| refused())?;
+    Ok(Some(Timestamp::from_millis(millis)))
+}
+
+fn documents(call: Call<'_>, mode: FeedMode, changes: &[Change]) -> Result<Vec<Bytes>, Refusal> {
+    let home = home(call.container);
+    let has_envelope = call.request.text(&headers::CHANGE_FEED_WIRE_FORMAT)?.is_some();
+    let definition = &call.container.settings().partition_key;
+    let document = |change: &Change| match mode {
+        FeedMode::LatestVersion if has_envelope => change_wire::latest(home, change),
+        FeedMode::LatestVersion => change_wire::flat(home, change),
+        FeedMode::AllVersions => change_wire::version(home, definition, change),
+    };
+    Ok(changes.iter().map(document).collect())
+}

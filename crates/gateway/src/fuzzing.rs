@@ -1,0 +1,167 @@
+//! What the fuzz targets do with their input: whatever a client can send before anybody knows who
+//! it is, and the forms of bodies that are ours to read.
+//!
+//! A target panics if a decoder panics, or if what it accepted does not come back the same when it
+//! is written again. The bodies are plain functions, so that the tests run them on any toolchain;
+//! `fuzz/` only hands them to the fuzzer.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, header};
+use millstream_core::Timestamp;
+
+use crate::definition::Definition;
+use crate::options::GatewayOptions;
+use crate::request::Request;
+use crate::rid::Rid;
+use crate::target::Path;
+use crate::{auth, batch_wire, headers, hybrid_row, item_body, offers, session};
+
+/// A function of this module and input that it accepts, to start from.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// The name of the fuzz target.
+    pub name: &'static str,
+    /// Panics if something is wrong.
+    pub run: fn(&[u8]),
+    /// Input that is accepted.
+    pub seeds: &'static [&'static [u8]],
+}
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    Target {
+        name: "gateway_path",
+        run: path,
+        seeds: &[
+            b"/dbs/d/colls/c/docs/a%20b/",
+            b"/dbs/AAAAAQ==/colls/AAAAAYAAAAI=/pkranges",
+            b"/databases/d/containers/c/partitions/0/split",
+            b"//offers/AgAB",
+        ],
+    },
+    Target {
+        name: "gateway_headers",
+        run: request_headers,
+        seeds: &[
+            b"type%3Dmaster%26ver%3D1.0%26sig%3DAAAA\nTue, 14 Nov 2023 22:13:20 GMT\n0:-1#4,1:-1#7",
+            b"type=aad&ver=1.0&sig=a\ntue, 14 nov 2023 22:13:20 gmt\n0:1#42#3=7",
+        ],
+    },
+    Target {
+        name: "gateway_definition",
+        run: definition,
+        seeds: &[br#"{"id":"c","partitionKey":{"paths":["/a"],"kind":"Hash"},"defaultTtl":-1,
+            "changeFeedPolicy":{"retentionDuration":10},"indexingPolicy":{"automatic":true}}"#],
+    },
+    Target {
+        name: "gateway_batch",
+        run: batch,
+        seeds: &[br#"[{"operationType":"Create","resourceBody":{"id":"1"}},
+            {"operationType":"Delete","id":"1","ifMatch":"\"a\""}]"#],
+    },
+    Target {
+        name: "gateway_item",
+        run: item,
+        seeds: &[&[0x80, 0xE9, 0x2C, 0x81, b'x'], br#"{"id":"x"}"#],
+    },
+];
+
+/// The target of this name.
+///
+/// # Panics
+///
+/// If there is none.
+#[must_use]
+pub fn target(name: &str) -> &'static Target {
+    let found = TARGETS.iter().find(|it| it.name == name);
+    found.unwrap_or_else(|| panic!("there is no fuzz target {name:?}"))
+}
+
+fn path(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(path) = Path::parse(text) else { return };
+    for segment in &path.segments {
+        if let Some(rid) = Rid::decode(segment) {
+            assert_eq!(Rid::decode(&rid.encode()), Some(rid));
+        }
+    }
+    let now = Timestamp::EPOCH;
+    let refused =
+        auth::check(&GatewayOptions::default(), now, &Method::GET, &path, &HeaderMap::new());
+    assert!(refused.is_err(), "nobody gets in without a signature");
+}
+
+fn request_headers(data: &[u8]) {
+    let mut map = HeaderMap::new();
+    let names = [header::AUTHORIZATION, headers::DATE, headers::SESSION_TOKEN];
+    for (name, value) in names.into_iter().zip(data.split(|byte| *byte == b'\n')) {
+        if let Ok(value) = HeaderValue::from_bytes(value) {
+            for further in [headers::PARTITION_KEY, headers::OFFER_THROUGHPUT, headers::RANGE_ID] {
+                map.insert(further, value.clone());
+            }
+            map.insert(headers::AUTOPILOT_SETTINGS, value.clone());
+            map.insert(name, value);
+        }
+    }
+    let path = Path::parse("/dbs").expect("it is a path");
+    let now = Timestamp::from_millis(1_700_000_000_000);
+    let _ = auth::check(&GatewayOptions::default(), now, &Method::GET, &path, &map);
+    let base = "http://localhost".to_owned();
+    let request = Request { method: Method::GET, path, headers: map, body: Bytes::new(), base };
+    let _ = request.partition_key();
+    let _ = request.page_size();
+    let _ = offers::requested(&request);
+    if let Ok(Some(text)) = request.text(&headers::SESSION_TOKEN)
+        && let Ok(seen) = session::parse(text)
+    {
+        assert_eq!(session::parse(&session::tokens(seen.clone())).ok(), Some(seen));
+    }
+}
+
+fn definition(data: &[u8]) {
+    let Ok(read) = Definition::parse(data, None) else { return };
+    assert!(read.settings.check().is_ok(), "what was accepted can be used");
+}
+
+fn batch(data: &[u8]) {
+    let body = Bytes::copy_from_slice(data);
+    let _ = batch_wire::decode_json(&body, 100);
+    let _ = hybrid_row::decode_operations(&body, 100);
+}
+
+fn item(data: &[u8]) {
+    let Ok(text) = item_body::text(&Bytes::copy_from_slice(data)) else { return };
+    if data.first() != Some(&0x80) {
+        assert_eq!(text, data);
+        return;
+    }
+    let value: Result<&serde_json::value::RawValue, _> = serde_json::from_slice(&text);
+    assert!(value.is_ok(), "{} is not JSON", text.escape_ascii());
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn no_input_makes_a_decoder_panic(
+            index in 0..TARGETS.len(),
+            bytes in prop::collection::vec(any::<u8>(), 0..60),
+            at in 0_usize..40,
+        ) {
+            let target = &TARGETS[index];
+            (target.run)(&bytes);
+            for seed in target.seeds {
+                (target.run)(seed);
+                let mut damaged = seed.to_vec();
+                let at = at.min(damaged.len());
+                let end = (at + bytes.len() / 8).min(damaged.len());
+                damaged.splice(at..end, bytes.iter().copied().take(6));
+                (target.run)(&damaged);
+            }
+        }
+    }
+}

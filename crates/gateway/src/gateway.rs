@@ -1,0 +1,202 @@
+//! From HTTP to a [`Request`] and back.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use bytes::{Bytes, BytesMut};
+use http::{HeaderValue, Method, StatusCode, Version, header, request};
+use http_body_util::BodyExt;
+use millstream_core::{Clock, Containers, IdSource, Result};
+use uuid::Uuid;
+
+use crate::auth;
+use crate::dispatch::{dispatch, respond};
+use crate::headers;
+use crate::options::GatewayOptions;
+use crate::refusal::Refusal;
+use crate::reply::Answer;
+use crate::request::Request;
+use crate::server::Secured;
+use crate::state::State;
+use crate::target::{Path, Target};
+
+/// Longest host and port a client may write.
+const HOST_BYTES_MAX: usize = 300;
+/// How much more than what is allowed is read, so that a client gets to see why it is refused.
+const DISCARDED_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// The Cosmos DB protocol over a backend. Clones share everything.
+///
+/// ```
+/// use std::sync::Arc;
+/// use millstream_core::memory::Memory;
+/// use millstream_core::{RandomIds, SystemClock};
+/// use millstream_gateway::{Gateway, GatewayOptions};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> millstream_core::Result<()> {
+/// let clock = Arc::new(SystemClock::default());
+/// let ids = Arc::new(RandomIds::new(clock.clone()));
+/// let backend = Arc::new(Memory::new(clock.clone()));
+/// let gateway = Gateway::open(backend, clock, ids, GatewayOptions::default()).await?;
+/// let router = gateway.router(); // serve it with `Server`
+/// # drop(router);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Gateway {
+    state: Arc<State>,
+}
+
+impl Gateway {
+    /// A gateway to `containers`. Makes its own container there at the first start.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if an option is out of bounds; otherwise those of the backend.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may leave the container made or not; call it again.
+    pub async fn open(
+        containers: Arc<dyn Containers>,
+        clock: Arc<dyn Clock>,
+        ids: Arc<dyn IdSource>,
+        options: GatewayOptions,
+    ) -> Result<Self> {
+        let state = State::new(containers, clock, ids, options).await?;
+        Ok(Self { state: Arc::new(state) })
+    }
+
+    /// Serves every path. Use it as the fallback of a router that has paths of its own.
+    pub fn router(&self) -> Router {
+        let state = Arc::clone(&self.state);
+        Router::new().fallback(move |request: http::Request<Body>| {
+            let state = Arc::clone(&state);
+            // The future of a request is large; it is moved around as a pointer.
+            Box::pin(async move { serve(&state, request).await })
+        })
+    }
+}
+
+async fn serve(state: &State, request: http::Request<Body>) -> http::Response<Body> {
+    let (parts, body) = request.into_parts();
+    let activity_id = activity_id(state, &parts);
+    let answer = read_and_dispatch(state, parts, body).await;
+    if let Err(refusal) = &answer {
+        note(refusal, &activity_id);
+    }
+    respond(answer, &activity_id)
+}
+
+/// Failures that are not the client's are worth a line.
+fn note(refusal: &Refusal, activity_id: &str) {
+    let status = refusal.status.as_u16();
+    if refusal.status.is_server_error() && refusal.status != StatusCode::NOT_IMPLEMENTED {
+        tracing::warn!(status, activity_id, message = refusal.message, "could not serve a request");
+    } else {
+        tracing::debug!(status, activity_id, message = refusal.message, "refused a request");
+    }
+}
+
+async fn read_and_dispatch(state: &State, parts: request::Parts, body: Body) -> Answer {
+    let path = Path::parse(parts.uri.path())?;
+    if !is_open_to_all(state, &path, &parts) {
+        let now = state.clock.now();
+        auth::check(&state.options, now, &parts.method, &path, &parts.headers)?;
+    }
+    let base = base(&parts)?;
+    let body = read_body(state, &parts, body).await?;
+    let request = Request { method: parts.method, path, headers: parts.headers, body, base };
+    dispatch(state, &request).await
+}
+
+/// Splits and merges need no signature from this machine while everybody knows the key anyway.
+fn is_open_to_all(state: &State, path: &Path, parts: &request::Parts) -> bool {
+    let is_management =
+        matches!(path.target, Target::Split(..) | Target::Merge(_) | Target::Operation(_));
+    let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+    is_management
+        && !parts.headers.contains_key(header::AUTHORIZATION)
+        && state.options.has_public_key()
+        && peer.is_some_and(|it| it.0.ip().is_loopback())
+}
+
+/// The id the client gave its request, if it is one; otherwise a new one.
+fn activity_id(state: &State, parts: &request::Parts) -> String {
+    let given = parts.headers.get(headers::ACTIVITY_ID).and_then(|it| it.to_str().ok());
+    let given = given.and_then(|it| Uuid::parse_str(it).ok());
+    given.unwrap_or_else(|| state.ids.next_id()).to_string()
+}
+
+/// Scheme, host and port as the client wrote them.
+fn base(parts: &request::Parts) -> Result<String, Refusal> {
+    let refused = || Refusal::bad_request("the request does not say which host it is for");
+    let host = match parts.version {
+        Version::HTTP_2 => parts.uri.authority().map(|it| it.as_str()),
+        _ => None,
+    };
+    let named = parts.headers.get(header::HOST).map(HeaderValue::to_str);
+    let host = host.or_else(|| named.and_then(std::result::Result::ok)).ok_or_else(refused)?;
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
+    if host.is_empty() || HOST_BYTES_MAX < host.len() || !host.bytes().all(is_letter) {
+        return Err(refused());
+    }
+    let is_secured = parts.extensions.get::<Secured>().is_some();
+    let scheme = if is_secured { "https" } else { "http" };
+    Ok(format!("{scheme}://{host}"))
+}
+
+async fn read_body(state: &State, parts: &request::Parts, body: Body) -> Result<Bytes, Refusal> {
+    if parts.method == Method::GET || parts.method == Method::DELETE {
+        return Ok(Bytes::new());
+    }
+    let max = state.options.body_bytes_max;
+    let announced = parts.headers.get(header::CONTENT_LENGTH).and_then(|it| it.to_str().ok());
+    let announced = announced.and_then(|it| it.parse::<usize>().ok());
+    if announced.is_some_and(|it| max.saturating_add(DISCARDED_BYTES_MAX) < it) {
+        return Err(too_large(max));
+    }
+    let waiting = state.clock.sleep(state.options.body_timeout);
+    tokio::select! {
+        biased;
+        outcome = collect(body, max) => outcome,
+        () = waiting => {
+            let message = "the body of the request took too long to arrive";
+            Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, message))
+        }
+    }
+}
+
+/// The whole body. Of one that is too large the rest is read and thrown away: a client that is
+/// still sending would not see the answer.
+async fn collect(mut body: Body, max: usize) -> Result<Bytes, Refusal> {
+    let mut collected = BytesMut::new();
+    let mut discarded = 0;
+    while let Some(frame) = body.frame().await {
+        let broken = |_| Refusal::bad_request("the body of the request did not arrive whole");
+        let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
+        if 0 < discarded || max < collected.len() + data.len() {
+            collected = BytesMut::new();
+            discarded += data.len();
+        } else {
+            collected.extend_from_slice(&data);
+        }
+        if DISCARDED_BYTES_MAX < discarded {
+            break;
+        }
+    }
+    if 0 < discarded {
+        return Err(too_large(max));
+    }
+    Ok(collected.freeze())
+}
+
+fn too_large(max: usize) -> Refusal {
+    let message = format!("the request size is too large: its body has more than {max} bytes");
+    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+}

@@ -1,0 +1,270 @@
+//! Offers: the throughput of databases and containers. Raising it splits ranges.
+
+use http::StatusCode;
+use millstream_core::{ContainerInfo, ContainerName, ContainerSettings, DatabaseInfo, Etag};
+use serde_json::{Value, json};
+
+use crate::catalog::{Entry, Owner, Throughput};
+use crate::refusal::Refusal;
+use crate::reply::{Answer, Reply, quoted};
+use crate::request::Request;
+use crate::rid::{self, Rid};
+use crate::state::{State, THROUGHPUT_DEFAULT};
+use crate::{headers, listing, query};
+
+/// What feeds call the offers in them.
+const NAME: &str = "Offers";
+/// The most request units a second that a range serves; more need another range.
+const UNITS_PER_RANGE: u32 = 6_000;
+/// Bounds of provisioned throughput.
+const UNITS_MIN: u32 = 400;
+const AUTOSCALE_MIN: u32 = 1_000;
+const UNITS_MAX: u32 = 1_000_000;
+/// The first byte of the id of an offer, which says whose it is.
+const OF_DATABASE: u8 = 1;
+const OF_CONTAINER: u8 = 2;
+
+const _: () = assert!(UNITS_MAX / UNITS_PER_RANGE < ContainerSettings::RANGES_MAX);
+
+/// An offer and whose it is.
+struct Offer {
+    owner: Owner,
+    /// The container, if it is one.
+    name: Option<ContainerName>,
+    /// Resource id and link of what it belongs to.
+    rid: String,
+    link: String,
+    throughput: Throughput,
+    modified_seconds: u64,
+}
+
+/// The number of ranges that so much throughput needs.
+pub(crate) fn ranges(units: u32) -> u32 {
+    units.div_ceil(UNITS_PER_RANGE).max(1)
+}
+
+/// The throughput that a request for a new database or container asks for.
+pub(crate) fn requested(request: &Request) -> Result<Option<Throughput>, Refusal> {
+    let manual: Option<u32> = request.number(&headers::OFFER_THROUGHPUT)?;
+    let autoscale = match request.text(&headers::AUTOPILOT_SETTINGS)? {
+        Some(text) => Some(autoscale(&listing::object(text.as_bytes())?.into())?),
+        None => None,
+    };
+    match (manual, autoscale) {
+        (None, None) => Ok(None),
+        (Some(units), None) => checked(Throughput::Manual(units)).map(Some),
+        (None, Some(units)) => checked(Throughput::Autoscale(units)).map(Some),
+        (Some(_), Some(_)) => {
+            Err(Refusal::bad_request("throughput is either manual or autoscale, not both"))
+        }
+    }
+}
+
+pub(crate) async fn list(state: &State, request: &Request) -> Answer {
+    let offers = all(state).await?;
+    listing::page(request, NAME, "", offers.iter().map(render).collect())
+}
+
+pub(crate) async fn query(state: &State, request: &Request) -> Answer {
+    let offers = all(state).await?;
+    let resources: Vec<Value> = offers.iter().map(render).collect();
+    query::resources(state, request, NAME, "", &resources)
+}
+
+pub(crate) async fn read(state: &State, id: &str) -> Answer {
+    reply(&find(state, id).await?)
+}
+
+pub(crate) async fn replace(state: &State, request: &Request, id: &str) -> Answer {
+    let mut offer = find(state, id).await?;
+    if request.if_match()?.is_some_and(|it| it != etag(&offer)) {
+        let message = "the etag of the request is not that of the offer";
+        return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, message));
+    }
+    let body = listing::object(&request.body)?;
+    let content = body.get("content").unwrap_or(&Value::Null);
+    let scale = content.get("offerAutopilotSettings").filter(|it| !it.is_null());
+    offer.throughput = checked(match scale {
+        Some(settings) => Throughput::Autoscale(autoscale(settings)?),
+        None => {
+            let units = content.get("offerThroughput").and_then(Value::as_u64);
+            let units = units.and_then(|it| u32::try_from(it).ok());
+            let message = "the offer needs content.offerThroughput, a number";
+            Throughput::Manual(units.ok_or_else(|| Refusal::bad_request(message))?)
+        }
+    })?;
+    let entry = state.catalog.read(offer.owner).await?;
+    let entry = Entry { throughput: Some(offer.throughput), ..entry };
+    state.catalog.write(offer.owner, &entry).await?;
+    if let Some(name) = &offer.name {
+        grow(state, name, ranges(offer.throughput.most())).await?;
+        state.forget(name);
+    }
+    reply(&offer)
+}
+
+/// Splits the widest range until there are as many as are wanted.
+async fn grow(state: &State, name: &ContainerName, wanted: u32) -> Result<(), Refusal> {
+    let container = state.containers.open(name).await?;
+    loop {
+        let ranges = container.feed.ranges().await?;
+        if u32::try_from(ranges.len()).is_ok_and(|it| wanted <= it) {
+            return Ok(());
+        }
+        // A range that came from fewer splits is wider; of those, the first.
+        let widest = ranges.iter().min_by_key(|it| (it.parents.len(), it.id));
+        let Some(widest) = widest else { return Ok(()) };
+        state.containers.split(name, widest.id, None).await?;
+    }
+}
+
+fn reply(offer: &Offer) -> Answer {
+    Ok(Reply::json(StatusCode::OK, &render(offer))?
+        .etag(&etag(offer))
+        .header(headers::OFFER_REPLACE_PENDING, "false")
+        .header(headers::MIN_THROUGHPUT, &UNITS_MIN.to_string()))
+}
+
+fn render(offer: &Offer) -> Value {
+    let id = offer_id(offer.owner);
+    let content = match offer.throughput {
+        Throughput::Manual(units) => json!({
+            "offerThroughput": units,
+            "offerIsRUPerMinuteThroughputEnabled": false,
+            "isOfferReplacePending": false,
+        }),
+        Throughput::Autoscale(units) => json!({
+            "offerThroughput": units / 10,
+            "offerIsRUPerMinuteThroughputEnabled": false,
+            "offerAutopilotSettings": { "maxThroughput": units },
+            "isOfferReplacePending": false,
+        }),
+    };
+    json!({
+        "resource": offer.link,
+        "offerType": "Invalid",
+        "offerResourceId": offer.rid,
+        "offerVersion": "V2",
+        "content": content,
+        "id": id,
+        "_rid": id,
+        "_self": format!("offers/{id}/"),
+        "_etag": quoted(&etag(offer)),
+        "_ts": offer.modified_seconds,
+    })
+}
+
+/// Follows from what the offer says.
+fn etag(offer: &Offer) -> Etag {
+    let kind = match offer.throughput {
+        Throughput::Manual(_) => "manual",
+        Throughput::Autoscale(_) => "autoscale",
+    };
+    Etag::new(format!("{}-{kind}-{}", offer_id(offer.owner), offer.throughput.most()))
+}
+
+fn offer_id(owner: Owner) -> String {
+    let (kind, number) = match owner {
+        Owner::Database(number) => (OF_DATABASE, number),
+        Owner::Container(id) => (OF_CONTAINER, id.container),
+    };
+    use base64::Engine;
+    let [_, rest @ ..] = number.to_be_bytes();
+    rid::base64().encode([&[kind], &rest[..]].concat())
+}
+
+async fn find(state: &State, id: &str) -> Result<Offer, Refusal> {
+    let mut offers = all(state).await?.into_iter();
+    offers.find(|it| offer_id(it.owner) == id).ok_or_else(|| {
+        let shown: String = id.chars().take(64).collect();
+        Refusal::not_found(format!("there is no offer {shown:?}"))
+    })
+}
+
+/// All offers: those of databases whose containers share their throughput, and those of
+/// containers that do not.
+async fn all(state: &State) -> Result<Vec<Offer>, Refusal> {
+    let mut offers = Vec::new();
+    for database in state.databases().await? {
+        let owner = Owner::Database(database.resource_id);
+        let shared = state.catalog.read(owner).await?.throughput;
+        offers.extend(shared.map(|throughput| of_database(&database, throughput)));
+        for container in state.containers.list(&database.name).await? {
+            let owner = Owner::Container(container.resource_id);
+            let own = state.catalog.read(owner).await?.throughput;
+            let own = match (own, shared) {
+                (None, None) => Some(Throughput::Manual(THROUGHPUT_DEFAULT)),
+                (own, _) => own,
+            };
+            offers.extend(own.map(|throughput| of_container(&container, throughput)));
+        }
+    }
+    Ok(offers)
+}
+
+fn of_database(info: &DatabaseInfo, throughput: Throughput) -> Offer {
+    let rid = Rid::Database(info.resource_id).encode();
+    Offer {
+        owner: Owner::Database(info.resource_id),
+        name: None,
+        link: format!("dbs/{rid}/"),
+        rid,
+        throughput,
+        modified_seconds: info.created_at.as_millis() / 1000,
+    }
+}
+
+fn of_container(info: &ContainerInfo, throughput: Throughput) -> Offer {
+    let rid = Rid::Container(info.resource_id).encode();
+    let database = Rid::Database(info.resource_id.database).encode();
+    Offer {
+        owner: Owner::Container(info.resource_id),
+        name: Some(info.name.clone()),
+        link: format!("dbs/{database}/colls/{rid}/"),
+        rid,
+        throughput,
+        modified_seconds: info.modified_at.as_millis() / 1000,
+    }
+}
+
+fn autoscale(settings: &Value) -> Result<u32, Refusal> {
+    let units = settings.get("maxThroughput").and_then(Value::as_u64);
+    let units = units.and_then(|it| u32::try_from(it).ok());
+    units.ok_or_else(|| Refusal::bad_request("autoscale needs a maxThroughput, a number"))
+}
+
+fn checked(throughput: Throughput) -> Result<Throughput, Refusal> {
+    let (min, step) = match throughput {
+        Throughput::Manual(_) => (UNITS_MIN, 100),
+        Throughput::Autoscale(_) => (AUTOSCALE_MIN, 1_000),
+    };
+    let units = throughput.most();
+    if (min..=UNITS_MAX).contains(&units) && units.is_multiple_of(step) {
+        return Ok(throughput);
+    }
+    Err(Refusal::bad_request(format!(
+        "the throughput {units} is invalid: it has to be between {min} and {UNITS_MAX} in steps of \
+         {step}"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_throughput_needs_more_ranges() {
+        for (units, expected) in [(400, 1), (6_000, 1), (11_000, 2), (12_000, 2), (30_000, 5)] {
+            assert_eq!(ranges(units), expected, "{units}");
+        }
+    }
+
+    #[test]
+    fn throughput_has_bounds_and_steps() {
+        for units in [0, 399, 450, UNITS_MAX + 100] {
+            assert!(checked(Throughput::Manual(units)).is_err(), "{units}");
+        }
+        assert!(checked(Throughput::Autoscale(400)).is_err());
+        assert!(checked(Throughput::Autoscale(4_000)).is_ok());
+    }
+}

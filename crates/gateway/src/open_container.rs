@@ -1,0 +1,184 @@
+//! A container that requests work on, with what is looked up once and not for every request.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use http::StatusCode;
+use millstream_core::{
+    ChangeFeed, Container, ContainerInfo, ContainerSettings, Cursor, Documents, EffectiveKey,
+    FeedMode, KeyRange, Lsn, PartitionKey, RangeId, RangeInfo, StartFrom,
+};
+
+use crate::refusal::{Refusal, sub_status};
+use crate::request::Request;
+use crate::rid::Rid;
+use crate::throttle::Throttle;
+use crate::{headers, session};
+
+/// An open container of the backend.
+#[derive(Debug)]
+pub(crate) struct OpenContainer {
+    container: Container,
+    /// Its resource id.
+    pub(crate) rid: String,
+    /// `dbs/{database}/colls/{container}`, by name.
+    pub(crate) name_path: String,
+    /// `dbs/{database}/colls/{container}/`, by resource id.
+    pub(crate) self_link: String,
+    /// What it may cost in a second.
+    pub(crate) throttle: Throttle,
+    ranges: RwLock<Arc<Vec<Range>>>,
+}
+
+/// A range of the container and the newest commit of it that anybody was told about.
+#[derive(Debug)]
+pub(crate) struct Range {
+    pub(crate) info: RangeInfo,
+    seen: AtomicU64,
+}
+
+impl Range {
+    fn new(info: RangeInfo) -> Self {
+        Self { info, seen: AtomicU64::new(0) }
+    }
+
+    /// The newest commit that anybody was told about.
+    pub(crate) fn seen(&self) -> Lsn {
+        Lsn::new(self.seen.load(Ordering::Relaxed))
+    }
+
+    /// Notes a commit, and returns the newest one noted so far.
+    pub(crate) fn note(&self, lsn: Lsn) -> Lsn {
+        lsn.max(Lsn::new(self.seen.fetch_max(lsn.as_u64(), Ordering::Relaxed)))
+    }
+}
+
+impl OpenContainer {
+    pub(crate) async fn new(container: Container, throttle: Throttle) -> Result<Self, Refusal> {
+        let info = &container.info;
+        let rid = Rid::Container(info.resource_id).encode();
+        let database = Rid::Database(info.resource_id.database).encode();
+        let name = &info.name;
+        let ranges = container.feed.ranges().await?;
+        Ok(Self {
+            self_link: format!("dbs/{database}/colls/{rid}/"),
+            name_path: format!("dbs/{}/colls/{}", name.database(), name.container()),
+            rid,
+            throttle,
+            ranges: RwLock::new(Arc::new(ranges.into_iter().map(Range::new).collect())),
+            container,
+        })
+    }
+
+    pub(crate) fn info(&self) -> &ContainerInfo {
+        &self.container.info
+    }
+
+    pub(crate) fn settings(&self) -> &ContainerSettings {
+        &self.container.info.settings
+    }
+
+    pub(crate) fn documents(&self) -> &dyn Documents {
+        &*self.container.documents
+    }
+
+    pub(crate) fn feed(&self) -> &dyn ChangeFeed {
+        &*self.container.feed
+    }
+
+    /// The ranges as they were known last, in key order.
+    pub(crate) fn ranges(&self) -> Arc<Vec<Range>> {
+        Arc::clone(&self.ranges.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Asks the backend for the ranges.
+    pub(crate) async fn refresh_ranges(&self) -> Result<Arc<Vec<Range>>, Refusal> {
+        let infos = self.container.feed.ranges().await?;
+        let known = self.ranges();
+        if known.iter().map(|it| &it.info).eq(infos.iter()) {
+            return Ok(known);
+        }
+        let fresh: Arc<Vec<Range>> = Arc::new(infos.into_iter().map(Range::new).collect());
+        for range in fresh.iter() {
+            // What was told of a parent holds for its children: their numbers go on from there.
+            for old in known.iter().filter(|it| it.info.keys.overlaps(&range.info.keys)) {
+                range.note(old.seen());
+            }
+        }
+        *self.ranges.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&fresh);
+        Ok(fresh)
+    }
+
+    /// Does something with the range that holds `key`.
+    pub(crate) fn with_range_of<T>(&self, key: &EffectiveKey, act: impl FnOnce(&Range) -> T) -> T {
+        let ranges = self.ranges();
+        let after = ranges.partition_point(|it| it.info.keys.min().trimmed() <= key.as_bytes());
+        // Ranges begin at the beginning of the space, so that there is always one before.
+        act(&ranges[after.saturating_sub(1)])
+    }
+
+    /// The range that holds a whole partition key, and the newest commit of it that is known, not
+    /// less than `lsn`. What [`crate::reply::Reply::session`] needs after a read or a commit.
+    pub(crate) fn position(&self, key: &PartitionKey, lsn: Lsn) -> Result<(RangeId, Lsn), Refusal> {
+        let key = self.settings().partition_key.effective(key)?;
+        Ok(self.with_range_of(&key, |range| (range.info.id, range.note(lsn))))
+    }
+
+    /// The range with this number.
+    ///
+    /// # Errors
+    ///
+    /// 410 with sub-status 1002 if it has been split or merged; clients then ask for the ranges.
+    pub(crate) async fn range(&self, id: RangeId) -> Result<RangeInfo, Refusal> {
+        let find =
+            |ranges: &[Range]| ranges.iter().find(|it| it.info.id == id).map(|it| it.info.clone());
+        if let Some(range) = find(&self.ranges()) {
+            return Ok(range);
+        }
+        match find(&self.refresh_ranges().await?) {
+            Some(range) => Ok(range),
+            None => Err(range_gone(id)),
+        }
+    }
+
+    /// The newest commit of a range.
+    pub(crate) async fn newest(&self, keys: &KeyRange) -> Result<Lsn, Refusal> {
+        let mode = FeedMode::LatestVersion;
+        let now = self.container.feed.start(keys, StartFrom::Now, mode).await?;
+        let newest = Cursor::parse(&now)?.after;
+        let ranges = self.ranges();
+        let range = ranges.iter().find(|it| it.info.keys.overlaps(keys));
+        Ok(range.map_or(newest, |it| it.note(newest)))
+    }
+
+    /// Checks what the client has seen of the ranges that `keys` lie in.
+    ///
+    /// # Errors
+    ///
+    /// 400 if the token is garbage; 404 with sub-status 1002 if it is ahead of a range.
+    pub(crate) async fn check_session(
+        &self,
+        request: &Request,
+        keys: &KeyRange,
+    ) -> Result<(), Refusal> {
+        let Some(text) = request.text(&headers::SESSION_TOKEN)? else { return Ok(()) };
+        let wanted = session::parse(text)?;
+        let ranges = self.ranges();
+        for range in ranges.iter().filter(|it| it.info.keys.overlaps(keys)) {
+            let Some(wanted) = wanted.get(&range.info.id) else { continue };
+            if range.seen() < *wanted && self.newest(&range.info.keys).await? < *wanted {
+                let message = "the read session is not available for the session token of the \
+                               request: this range has not seen that commit";
+                let refusal = Refusal::new(StatusCode::NOT_FOUND, message);
+                return Err(refusal.sub_status(sub_status::SESSION_NOT_AVAILABLE));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The refusal of a range that was split or merged.
+pub(crate) fn range_gone(id: RangeId) -> Refusal {
+    let message = format!("the range {} does not exist: it was split or merged", id.0);
+    Refusal::new(StatusCode::GONE, message).sub_status(sub_status::RANGE_GONE)
+}

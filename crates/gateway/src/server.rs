@@ -1,0 +1,255 @@
+//! Accepts connections: HTTP/1.1, HTTP/2 and TLS on one port.
+//!
+//! The first byte tells TLS from the rest; the preface of HTTP/2 tells it from HTTP/1.1. Nothing
+//! waits without end: a connection that says nothing, says it too slowly or does not take its
+//! answer is closed.
+
+mod stream;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tower::Service;
+
+use crate::server::stream::Impatient;
+use crate::tls::Tls;
+
+/// The first byte of every TLS connection: a handshake record.
+const TLS_HANDSHAKE: u8 = 0x16;
+/// How long to wait when the system has no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Bounds of what clients can hold.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ServerLimits {
+    /// Most connections at a time; further ones wait in the queue of the system. Default: 1024.
+    pub connections_max: usize,
+    /// Most bytes of the headers of a request, path included. Default: 128 KiB, which the session
+    /// token of a thousand ranges fits in.
+    pub header_bytes_max: u32,
+    /// Most headers of a request. Default: 128.
+    pub headers_max: usize,
+    /// Most requests at a time on a connection of HTTP/2. Default: 128.
+    pub streams_max: u32,
+    /// Longest time until the first byte, and for the handshake of TLS. Default: 10 s.
+    pub handshake_timeout: Duration,
+    /// Longest time a connection may be idle, or the headers of a request may take. Default:
+    /// 120 s; SDKs keep connections open and expect them to last.
+    pub idle_timeout: Duration,
+    /// Longest time a client may take no byte of an answer. Default: 30 s.
+    pub write_timeout: Duration,
+    /// How long requests that have begun may take when the server stops. Default: 5 s.
+    pub shutdown_grace: Duration,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            connections_max: 1024,
+            header_bytes_max: 128 * 1024,
+            headers_max: 128,
+            streams_max: 128,
+            handshake_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(120),
+            write_timeout: Duration::from_secs(30),
+            shutdown_grace: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Serves a router on a listener.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    router: Router,
+    tls: Option<Tls>,
+    limits: ServerLimits,
+}
+
+/// Put into requests that came over TLS.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Secured;
+
+impl Server {
+    /// A server without TLS and with the default limits.
+    #[must_use]
+    pub fn new(listener: TcpListener, router: Router) -> Self {
+        Self { listener, router, tls: None, limits: ServerLimits::default() }
+    }
+
+    /// Speaks TLS, too, on the same port. Default: none; a client that tries is disconnected.
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Sets the limits.
+    #[must_use]
+    pub fn limits(mut self, limits: ServerLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Serves until `shutdown`, then waits for requests that have begun, but not for ever.
+    ///
+    /// Requests carry the address of the client as `axum::extract::ConnectInfo<SocketAddr>`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future stops accepting and cuts off all connections.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let places = Arc::new(Semaphore::new(self.limits.connections_max));
+        let graceful = GracefulShutdown::new();
+        let mut connections = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                Some(_) = connections.join_next() => continue,
+                accepted = accept(&self.listener, &places) => accepted,
+            };
+            match accepted {
+                Ok((stream, peer, place)) => {
+                    let connection = Connection {
+                        peer,
+                        tls: self.tls.clone(),
+                        limits: self.limits,
+                        router: self.router.clone(),
+                        watcher: graceful.watcher(),
+                        _place: place,
+                    };
+                    connections.spawn(connection.run(stream));
+                }
+                Err(error) => {
+                    // A connection that broke already, or no descriptor left: go on later.
+                    tracing::debug!(%error, "could not accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        drop(self.listener);
+        if timeout(self.limits.shutdown_grace, graceful.shutdown()).await.is_err() {
+            tracing::info!("stopped although requests were still under way");
+        }
+        connections.shutdown().await;
+    }
+}
+
+/// The next connection, as soon as there is a place for it.
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
+    let (stream, peer) = listener.accept().await?;
+    Ok((stream, peer, place))
+}
+
+/// What a connection is served with.
+struct Connection {
+    peer: SocketAddr,
+    tls: Option<Tls>,
+    limits: ServerLimits,
+    router: Router,
+    watcher: Watcher,
+    /// Given back when the connection ends.
+    _place: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    async fn run(self, stream: TcpStream) {
+        // Answers are small and whole: waiting for more of them only delays.
+        let _ = stream.set_nodelay(true);
+        let mut first = [0];
+        let limit = self.limits.handshake_timeout;
+        let Ok(Ok(1)) = timeout(limit, stream.peek(&mut first)).await else { return };
+        let peer = self.peer;
+        let stream = Impatient::new(stream, self.limits.write_timeout);
+        if first != [TLS_HANDSHAKE] {
+            return Box::pin(self.serve(stream, false)).await;
+        }
+        let Some(tls) = &self.tls else {
+            tracing::debug!(%peer, "a client tried TLS, which is off");
+            return;
+        };
+        match timeout(limit, tls.accept(stream)).await {
+            Ok(Ok(stream)) => Box::pin(self.serve(stream, true)).await,
+            Ok(Err(error)) => tracing::debug!(%peer, %error, "could not agree on TLS"),
+            Err(_) => tracing::debug!(%peer, "the handshake of TLS took too long"),
+        }
+    }
+
+    async fn serve<S>(self, stream: S, is_secured: bool)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Self { peer, limits, router, watcher, _place, .. } = self;
+        let has_begun = Arc::new(AtomicBool::new(false));
+        let begun = Arc::clone(&has_begun);
+        let service = service_fn(move |request: http::Request<Incoming>| {
+            begun.store(true, Ordering::Relaxed);
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(ConnectInfo(peer));
+            if is_secured {
+                request.extensions_mut().insert(Secured);
+            }
+            router.clone().call(request)
+        });
+        let builder = builder(limits);
+        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+        let mut connection = std::pin::pin!(watcher.watch(connection));
+        let outcome = tokio::select! {
+            biased;
+            outcome = connection.as_mut() => outcome,
+            () = tokio::time::sleep(limits.idle_timeout) => {
+                // HTTP/1.1 has timers of its own from its first byte on, HTTP/2 its pings; before
+                // it is clear which it is, there is none.
+                if !has_begun.load(Ordering::Relaxed) {
+                    return;
+                }
+                connection.await
+            }
+        };
+        if let Err(error) = outcome {
+            tracing::debug!(%peer, error, "a connection broke");
+        }
+    }
+}
+
+fn builder(limits: ServerLimits) -> auto::Builder<TokioExecutor> {
+    let bytes = usize::try_from(limits.header_bytes_max).unwrap_or(usize::MAX);
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.idle_timeout)
+        .max_headers(limits.headers_max)
+        .max_buf_size(bytes.max(8192));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.streams_max)
+        .max_header_list_size(limits.header_bytes_max)
+        .keep_alive_interval(limits.idle_timeout / 4)
+        .keep_alive_timeout(limits.idle_timeout / 4);
+    builder
+}

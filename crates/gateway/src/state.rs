@@ -1,0 +1,206 @@
+//! What all requests share.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use millstream_core::{
+    Clock, ContainerInfo, ContainerName, Containers, DatabaseInfo, ErrorKind, IdSource, ResourceId,
+};
+
+use crate::catalog::{Catalog, Entry, Owner};
+use crate::management::Operations;
+use crate::open_container::OpenContainer;
+use crate::options::GatewayOptions;
+use crate::refusal::{Refusal, sub_status};
+use crate::request::Request;
+use crate::rid::Rid;
+use crate::target::ContainerPath;
+use crate::throttle::Throttle;
+
+/// Most containers that are held open; beyond it all are forgotten and opened again as they are
+/// asked for.
+const OPEN_MAX: usize = 4096;
+/// Throughput of a container for which nothing was asked, in request units a second.
+pub(crate) const THROUGHPUT_DEFAULT: u32 = 400;
+
+/// What all requests share.
+pub(crate) struct State {
+    pub(crate) containers: Arc<dyn Containers>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) ids: Arc<dyn IdSource>,
+    pub(crate) options: GatewayOptions,
+    pub(crate) catalog: Catalog,
+    pub(crate) operations: Operations,
+    open: RwLock<BTreeMap<ContainerPath, Found>>,
+}
+
+/// A container that a path led to.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) container: Arc<OpenContainer>,
+    /// The path had resource ids, so that an item below is named by its resource id too.
+    pub(crate) is_by_rid: bool,
+}
+
+/// What a handler of something in a container gets.
+///
+/// Handlers are `pub(crate) async fn name(call: Call<'_>, …) -> Answer`. They return a
+/// [`crate::refusal::Refusal`] for everything that is not served; a failure of the backend becomes
+/// one with `?`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call<'a> {
+    pub(crate) state: &'a State,
+    pub(crate) request: &'a Request,
+    pub(crate) container: &'a Arc<OpenContainer>,
+    /// The path names things by resource id.
+    pub(crate) is_by_rid: bool,
+}
+
+impl State {
+    pub(crate) async fn new(
+        containers: Arc<dyn Containers>,
+        clock: Arc<dyn Clock>,
+        ids: Arc<dyn IdSource>,
+        options: GatewayOptions,
+    ) -> millstream_core::Result<Self> {
+        options.check()?;
+        let catalog = Catalog::open(&containers, &options.own_database).await?;
+        let (operations, open) = (Operations::default(), RwLock::default());
+        let state = Self { containers, clock, ids, options, catalog, operations, open };
+        if let Err(refusal) = state.tidy_catalog().await {
+            // What is left over means nothing to anybody; the next start tries again.
+            tracing::info!(message = refusal.message, "could not tidy the catalog");
+        }
+        Ok(state)
+    }
+
+    /// Forgets databases and containers that are gone: what a crash between two deletes has left.
+    async fn tidy_catalog(&self) -> Result<(), Refusal> {
+        // Documents first: whatever is created meanwhile is there when the backend is asked.
+        let mut owners: BTreeSet<Owner> = self.catalog.owners().await?.into_iter().collect();
+        for database in self.containers.list_databases().await? {
+            owners.remove(&Owner::Database(database.resource_id));
+            for container in self.containers.list(&database.name).await? {
+                owners.remove(&Owner::Container(container.resource_id));
+            }
+        }
+        for gone in owners {
+            self.catalog.remove(gone).await?;
+        }
+        Ok(())
+    }
+
+    /// The databases clients can see, by name.
+    pub(crate) async fn databases(&self) -> Result<Vec<DatabaseInfo>, Refusal> {
+        let mut databases = self.containers.list_databases().await?;
+        databases.retain(|it| it.name != self.options.own_database);
+        Ok(databases)
+    }
+
+    /// The database that is named, or has the resource id, `text`.
+    pub(crate) async fn database(&self, text: &str) -> Result<DatabaseInfo, Refusal> {
+        let databases = self.databases().await?;
+        let number = match Rid::decode(text) {
+            Some(Rid::Database(number)) => Some(number),
+            _ => None,
+        };
+        let by_name = databases.iter().find(|it| it.name == text);
+        let found = by_name.or_else(|| databases.iter().find(|it| Some(it.resource_id) == number));
+        found.cloned().ok_or_else(|| {
+            let shown: String = text.chars().take(64).collect();
+            Refusal::not_found(format!("there is no database {shown:?}"))
+        })
+    }
+
+    /// The container a path names, opened.
+    ///
+    /// # Errors
+    ///
+    /// 404, with sub-status 1003 if not even the database exists.
+    pub(crate) async fn container(&self, path: &ContainerPath) -> Result<Found, Refusal> {
+        if let Some(found) = self.read_open().get(path) {
+            return Ok(found.clone());
+        }
+        let found = self.look_up(path).await?;
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        if OPEN_MAX <= open.len() {
+            open.clear();
+        }
+        open.insert(path.clone(), found.clone());
+        Ok(found)
+    }
+
+    /// Forgets what is known of a container, so that the next request looks it up.
+    pub(crate) fn forget(&self, name: &ContainerName) {
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|_, found| found.container.info().name != *name);
+    }
+
+    /// Forgets everything that is known of the containers of a database.
+    pub(crate) fn forget_database(&self, name: &str) {
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|_, found| found.container.info().name.database() != name);
+    }
+
+    fn read_open(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<ContainerPath, Found>> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn look_up(&self, path: &ContainerPath) -> Result<Found, Refusal> {
+        let database = self.database(&path.database).await;
+        let database = database.map_err(|it| it.sub_status(sub_status::OWNER_NOT_FOUND))?;
+        let is_named = ContainerName::new(&database.name, &path.container);
+        if let Ok(name) = is_named
+            && let Some(container) = self.open_named(&name).await?
+        {
+            return Ok(Found { container, is_by_rid: path.database != database.name });
+        }
+        if let Some(Rid::Container(id)) = Rid::decode(&path.container)
+            && let Some(info) = self.by_number(&database, id).await?
+            && let Some(container) = self.open_named(&info.name).await?
+        {
+            return Ok(Found { container, is_by_rid: true });
+        }
+        let shown: String = path.container.chars().take(64).collect();
+        let message = format!("there is no container {shown:?} in {:?}", database.name);
+        Err(Refusal::not_found(message))
+    }
+
+    async fn by_number(
+        &self,
+        database: &DatabaseInfo,
+        id: ResourceId,
+    ) -> Result<Option<ContainerInfo>, Refusal> {
+        let mut all = self.containers.list(&database.name).await?.into_iter();
+        Ok(all.find(|it| it.resource_id == id))
+    }
+
+    async fn open_named(
+        &self,
+        name: &ContainerName,
+    ) -> Result<Option<Arc<OpenContainer>>, Refusal> {
+        let container = match self.containers.open(name).await {
+            Ok(container) => container,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let throttle = self.throttle(container.info.resource_id).await?;
+        Ok(Some(Arc::new(OpenContainer::new(container, throttle).await?)))
+    }
+
+    async fn throttle(&self, id: ResourceId) -> Result<Throttle, Refusal> {
+        if !self.options.enforce_throughput {
+            return Ok(Throttle::off());
+        }
+        let Entry { throughput, .. } = self.catalog.read(Owner::Container(id)).await?;
+        let units = throughput.map_or(THROUGHPUT_DEFAULT, |it| it.most());
+        Ok(Throttle::new(units, self.clock.monotonic()))
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("options", &self.options).finish_non_exhaustive()
+    }
+}

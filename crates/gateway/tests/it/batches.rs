@@ -1,0 +1,227 @@
+//! Transactional batches and bulk requests.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::client::{Answered, Running, on_both};
+
+const ITEMS: &str = "/dbs/d/colls/c/docs";
+
+async fn batch(gateway: &Running, key: &str, body: &str) -> Answered {
+    let headers = [
+        ("x-ms-documentdb-partitionkey", key),
+        ("x-ms-cosmos-is-batch-request", "True"),
+        ("x-ms-cosmos-batch-atomic", "True"),
+        ("x-ms-cosmos-batch-continue-on-error", "False"),
+    ];
+    gateway.ask(Method::POST, ITEMS, &headers, body.to_owned()).await
+}
+
+async fn bulk(gateway: &Running, range: &str, body: &Value) -> Answered {
+    let headers = [
+        ("x-ms-documentdb-partitionkeyrangeid", range),
+        ("x-ms-cosmos-is-batch-request", "true"),
+        ("x-ms-cosmos-batch-atomic", "false"),
+        ("x-ms-cosmos-batch-continue-on-error", "true"),
+    ];
+    gateway.ask(Method::POST, ITEMS, &headers, body.to_string()).await
+}
+
+fn statuses(answered: &Answered) -> Vec<u64> {
+    let results = answered.json();
+    let results = results.as_array().unwrap();
+    results.iter().map(|it| it["statusCode"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn a_batch_does_every_kind_of_operation() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        gateway.item("a", r#"{"id":"old","pk":"a"}"#).await.expect(201);
+        let body = r#"[
+            {"operationType":"Create","resourceBody":{"id":"1","pk":"a", "n":1.50}},
+            {"operationType":"Upsert","resourceBody":{"id":"2","pk":"a"}},
+            {"operationType":"Replace","id":"1","resourceBody":{"id":"1","pk":"a","n":2}},
+            {"operationType":"Patch","id":"1","resourceBody":
+                {"operations":[{"op":"incr","path":"/n","value":3}]}},
+            {"operationType":"Read","id":"1"},
+            {"operationType":"Delete","id":"old"},
+            {"operationType":"Upsert","resourceBody":{"id":"2","pk":"a"},
+                "minimalReturnPreference":true}
+        ]"#;
+        let answered = batch(&gateway, r#"["a"]"#, body).await.expect(200);
+        assert_eq!(statuses(&answered), [201, 201, 200, 200, 200, 204, 200]);
+        let results = answered.json();
+        assert_eq!(results[4]["resourceBody"]["n"], 5);
+        assert_eq!(results[4]["eTag"], results[4]["resourceBody"]["_etag"]);
+        assert_eq!(results[5].get("resourceBody"), None);
+        assert_eq!(results[6].get("resourceBody"), None);
+        assert!(results[0]["requestCharge"].as_f64().is_some_and(|it| 0.0 < it));
+        assert!(answered.header("x-ms-session-token").starts_with("0:-1#"));
+    });
+}
+
+#[test]
+fn a_failed_batch_changes_nothing_and_names_the_operation() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        gateway.item("a", r#"{"id":"1","pk":"a"}"#).await.expect(201);
+        let check = async |body: &str, expected: &[u64]| {
+            let answered = batch(&gateway, r#"["a"]"#, body).await.expect(207);
+            assert_eq!(statuses(&answered), expected, "{body}");
+        };
+        let create = r#"{"operationType":"Create","resourceBody":{"id":"2","pk":"a"}}"#;
+        let again = r#"{"operationType":"Create","resourceBody":{"id":"1","pk":"a"}}"#;
+        check(&format!("[{create},{again}]"), &[424, 409]).await;
+        let other = r#"{"operationType":"Create","resourceBody":{"id":"3","pk":"b"}}"#;
+        check(&format!("[{create},{other},{create}]"), &[424, 400, 424]).await;
+        check(&format!(r#"[{create},{{"operationType":"Read","id":"9"}}]"#), &[424, 404]).await;
+        check(&format!(r#"[{create},{{"operationType":"Read"}}]"#), &[424, 400]).await;
+        let stale = r#"{"operationType":"Delete","id":"1","ifMatch":"\"stale\""}"#;
+        check(&format!("[{create},{stale}]"), &[424, 412]).await;
+        let headers = [("x-ms-documentdb-partitionkey", r#"["a"]"#)];
+        let path = format!("{ITEMS}/2");
+        gateway.ask(Method::GET, &path, &headers, "").await.expect(404);
+    });
+}
+
+#[test]
+fn a_replace_in_a_batch_may_rename() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        gateway.item("a", r#"{"id":"1","pk":"a"}"#).await.expect(201);
+        let rename = r#"{"operationType":"Replace","id":"1","resourceBody":{"id":"2","pk":"a"}}"#;
+        let read = |id: &str| format!(r#"{{"operationType":"Read","id":"{id}"}}"#);
+        let missing = format!("[{},{rename},{}]", read("1"), read("1"));
+        let refused = batch(&gateway, r#"["a"]"#, &missing).await.expect(207);
+        assert_eq!(statuses(&refused), [424, 424, 404]);
+        let renamed = format!("[{},{rename},{}]", read("1"), read("2"));
+        let done = batch(&gateway, r#"["a"]"#, &renamed).await.expect(200);
+        assert_eq!(statuses(&done), [200, 200, 200]);
+        assert_eq!(done.json()[1]["resourceBody"]["id"], "2");
+    });
+}
+
+#[test]
+fn batches_have_limits() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        let none = batch(&gateway, r#"["a"]"#, "[]").await.expect(400);
+        assert_eq!(none.json()["message"], "Batch request has no operations.");
+        let many = vec![json!({"operationType": "Read", "id": "1"}); 101];
+        let many = batch(&gateway, r#"["a"]"#, &Value::from(many).to_string()).await.expect(400);
+        let message = "Batch request has more operations than what is supported.";
+        assert_eq!(many.json()["message"], message);
+        let half = "x".repeat(1100 * 1024);
+        let large: Vec<Value> = (0..2)
+            .map(|id| {
+                let body = json!({"id": id.to_string(), "pk": "a", "x": half});
+                json!({"operationType": "Create", "resourceBody": body})
+            })
+            .collect();
+        let large = batch(&gateway, r#"["a"]"#, &Value::from(large).to_string()).await.expect(413);
+        assert_eq!(large.json()["code"], "RequestEntityTooLarge");
+        batch(&gateway, r#"["a"]"#, "{").await.expect(400);
+        batch(&gateway, r#"["a"]"#, r#"[{"operationType":"Dance"}]"#).await.expect(400);
+    });
+}
+
+#[test]
+fn operations_of_a_bulk_request_stand_on_their_own() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        gateway.item("a", r#"{"id":"1","pk":"a"}"#).await.expect(201);
+        let operation = |kind: &str, key: &str, id: &str| {
+            let body = json!({"id": id, "pk": key});
+            let key = format!("[\"{key}\"]");
+            json!({"operationType": kind, "partitionKey": key, "resourceBody": body, "id": id})
+        };
+        let body = json!([
+            operation("Create", "a", "1"),
+            operation("Create", "b", "1"),
+            operation("Replace", "b", "1"),
+            operation("Delete", "a", "1"),
+            operation("Create", "a", "1"),
+            operation("Read", "c", "1"),
+            {"operationType": "Create", "partitionKey": "nonsense", "resourceBody": {"id": "1"}},
+            {"operationType": "Create", "partitionKey": "[{}]", "resourceBody": {"id": "1"}},
+        ]);
+        let answered = bulk(&gateway, "0", &body).await.expect(207);
+        assert_eq!(statuses(&answered), [409, 201, 200, 204, 201, 404, 400, 201]);
+        let fine = json!([operation("Upsert", "z", "1"), operation("Upsert", "y", "1")]);
+        assert_eq!(statuses(&bulk(&gateway, "0", &fine).await.expect(200)), [201, 201]);
+    });
+}
+
+#[test]
+fn a_bulk_request_to_a_range_that_is_gone_is_told_so() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        gateway.post("/databases/d/containers/c/partitions/0/split", "").await.expect(200);
+        let body = json!([{"operationType": "Read", "id": "1", "partitionKey": "[\"a\"]"}]);
+        let gone = bulk(&gateway, "0", &body).await.expect(410);
+        assert_eq!(gone.header("x-ms-substatus"), "1002");
+        // The hash of "a" lies in the upper half, that of "b" in the lower.
+        let ranges = gateway.get("/dbs/d/colls/c/pkranges").await.expect(200).json();
+        let ids: Vec<&str> = ranges["PartitionKeyRanges"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it["id"].as_str().unwrap())
+            .collect();
+        let create = |key: &str| {
+            let body = json!({"id": "1", "pk": key});
+            let key = format!("[\"{key}\"]");
+            json!({"operationType": "Create", "partitionKey": key, "resourceBody": body})
+        };
+        let mixed = json!([create("a"), create("b")]);
+        let low = bulk(&gateway, ids[0], &mixed).await.expect(207);
+        assert_eq!(statuses(&low), [410, 201]);
+        assert_eq!(low.json()[0]["subStatusCode"], 1002);
+        let high = bulk(&gateway, ids[1], &mixed).await.expect(207);
+        assert_eq!(statuses(&high), [201, 410]);
+    });
+}
+
+#[test]
+fn a_batch_in_hybrid_row_is_answered_in_hybrid_row() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        let body = br#"{"id":"1","pk":"a"}"#;
+        let mut row = vec![0x81, 0x70, 0x54, 0xE1, 0x7F, 0b0100_0011, 0, 0, 0, 0, 2, 0, 0, 0];
+        row.push(u8::try_from(body.len()).unwrap());
+        row.extend(body);
+        let mut stream = vec![0x81, 0xF0, 0xD8, 0xFF, 0x7F, 1, 10, 0, 0, 0];
+        for _ in 0..2 {
+            stream.extend([0x81, 0xF1, 0xD8, 0xFF, 0x7F]);
+            stream.extend(i32::try_from(row.len()).unwrap().to_le_bytes());
+            stream.extend(crc32(&row).to_le_bytes());
+            stream.extend(&row);
+        }
+        let headers = [
+            ("x-ms-documentdb-partitionkey", r#"["a"]"#),
+            ("x-ms-cosmos-is-batch-request", "True"),
+            ("x-ms-cosmos-batch-atomic", "True"),
+        ];
+        let answered = gateway.ask(Method::POST, ITEMS, &headers, stream).await.expect(207);
+        let results = &answered.body;
+        // A segment, then records of 13 bytes and rows whose status stands at byte 6.
+        assert_eq!(results[..5], [0x81, 0xF0, 0xD8, 0xFF, 0x7F]);
+        let first = 10 + 13;
+        let length = usize::from(results[10 + 5]);
+        let second = first + length + 13;
+        assert_eq!(results[first + 6..first + 8], 424u16.to_le_bytes());
+        assert_eq!(results[second + 6..second + 8], 409u16.to_le_bytes());
+    });
+}
+
+fn crc32(bytes: &[u8]) -> u32 {
+    let mut crc = u32::MAX;
+    for byte in bytes {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = if crc & 1 == 1 { 0xEDB8_8320 ^ (crc >> 1) } else { crc >> 1 };
+        }
+    }
+    !crc
+}

@@ -1,0 +1,127 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use millstream_gateway::{GatewayOptions, PUBLIC_EMULATOR_KEY, ServerLimits, Tls};
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use crate::client::{Backend, PATIENCE, Running, on_both, run, signed};
+
+/// The account, over HTTP/2.
+async fn account_by_http2<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    scheme: &str,
+) -> Value {
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+    let connection = tokio::spawn(connection);
+    let mut request = signed(Method::GET, "/", PUBLIC_EMULATOR_KEY).map(|()| Empty::<Bytes>::new());
+    *request.uri_mut() = format!("{scheme}://localhost:8081/").parse().unwrap();
+    let response = sender.send_request(request).await.unwrap();
+    assert_eq!(response.status().as_u16(), 200);
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    connection.abort();
+    serde_json::from_slice(&body).unwrap()
+}
+
+fn endpoint(account: &Value) -> &str {
+    account["writableLocations"][0]["databaseAccountEndpoint"].as_str().unwrap()
+}
+
+#[test]
+fn http2_needs_no_tls() {
+    on_both(|gateway| async move {
+        let stream = TcpStream::connect(gateway.address()).await.unwrap();
+        let account = timeout(PATIENCE, account_by_http2(stream, "http")).await.unwrap();
+        assert_eq!(endpoint(&account), "http://localhost:8081/");
+    });
+}
+
+#[test]
+fn tls_and_plain_requests_share_the_port() {
+    run(async {
+        let directory = tempfile::tempdir().unwrap();
+        let tls = Tls::self_signed(directory.path(), &["localhost".to_owned()]).unwrap();
+        let mut roots = RootCertStore::empty();
+        let certificate = std::fs::read(tls.certificate()).unwrap();
+        roots.add(CertificateDer::from_pem_slice(&certificate).unwrap()).unwrap();
+        let (options, limits) = (GatewayOptions::default(), ServerLimits::default());
+        let gateway = Running::start_with(Backend::Memory, options, limits, Some(tls), None).await;
+        gateway.get("/").await.expect(200);
+        let provider = tokio_rustls::rustls::crypto::ring::default_provider();
+        let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let connector = TlsConnector::from(Arc::new(config));
+        let stream = TcpStream::connect(gateway.address()).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let stream = timeout(PATIENCE, connector.connect(name, stream)).await.unwrap().unwrap();
+        let account = timeout(PATIENCE, account_by_http2(stream, "https")).await.unwrap();
+        assert_eq!(endpoint(&account), "https://localhost:8081/");
+    });
+}
+
+#[test]
+fn a_connection_serves_many_requests() {
+    on_both(|gateway| async move {
+        let stream = TcpStream::connect(gateway.address()).await.unwrap();
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        let connection = tokio::spawn(connection);
+        for _ in 0..50 {
+            let mut request =
+                signed(Method::GET, "/dbs", PUBLIC_EMULATOR_KEY).map(|()| Empty::<Bytes>::new());
+            request.headers_mut().insert("host", HeaderValue::from_static("localhost"));
+            sender.ready().await.unwrap();
+            let response = timeout(PATIENCE, sender.send_request(request)).await.unwrap().unwrap();
+            assert_eq!(response.status().as_u16(), 200);
+            response.into_body().collect().await.unwrap();
+        }
+        connection.abort();
+    });
+}
+
+#[test]
+fn stopping_does_not_wait_for_idle_connections() {
+    run(async {
+        let gateway = Running::start(Backend::Memory, GatewayOptions::default()).await;
+        let address = gateway.address();
+        let mut idle = TcpStream::connect(address).await.unwrap();
+        gateway.get("/").await.expect(200);
+        timeout(Duration::from_secs(8), gateway.stop()).await.expect("it stops in time");
+        let mut byte = [0];
+        let read = timeout(PATIENCE, idle.read(&mut byte)).await;
+        drop(read);
+        assert!(TcpStream::connect(address).await.is_err(), "nobody listens any more");
+    });
+}
+
+#[test]
+fn more_connections_than_allowed_wait_for_their_turn() {
+    run(async {
+        let mut limits = ServerLimits::default();
+        limits.connections_max = 2;
+        limits.handshake_timeout = Duration::from_millis(500);
+        let options = GatewayOptions::default();
+        let gateway = Running::start_with(Backend::Memory, options, limits, None, None).await;
+        let _one = TcpStream::connect(gateway.address()).await.unwrap();
+        let _two = TcpStream::connect(gateway.address()).await.unwrap();
+        // The two say nothing and are disconnected; then it is the turn of this one.
+        gateway.get("/").await.expect(200);
+    });
+}

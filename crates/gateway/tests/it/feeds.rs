@@ -1,0 +1,240 @@
+//! The change feed in both modes.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::client::{Answered, Running, on_both};
+
+const ITEMS: &str = "/dbs/d/colls/c/docs";
+const LATEST: (&str, &str) = ("a-im", "Incremental feed");
+const VERSIONS: (&str, &str) = ("a-im", "Full-Fidelity Feed");
+const RANGE: &str = "x-ms-documentdb-partitionkeyrangeid";
+const KEY: &str = "x-ms-documentdb-partitionkey";
+const ENVELOPE: (&str, &str) = ("x-ms-cosmos-changefeed-wire-format-version", "2021-09-15");
+
+async fn feed(gateway: &Running, headers: &[(&str, &str)]) -> Answered {
+    gateway.ask(Method::GET, ITEMS, headers, "").await
+}
+
+fn ids(answered: &Answered) -> Vec<String> {
+    let page = answered.json();
+    let documents = page["Documents"].as_array().unwrap();
+    assert_eq!(answered.header("x-ms-item-count"), documents.len().to_string());
+    documents.iter().map(|it| it["id"].as_str().unwrap().to_owned()).collect()
+}
+
+async fn write(gateway: &Running, key: &str, id: &str) {
+    gateway.item(key, &format!(r#"{{"id":"{id}","pk":"{key}"}}"#)).await.expect(201);
+}
+
+#[test]
+fn the_feed_goes_on_from_the_etag_of_a_page() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        let empty = feed(&gateway, &[LATEST, (RANGE, "0")]).await.expect(304);
+        assert_eq!(empty.header("x-ms-item-count"), "0");
+        assert!(empty.body.is_empty());
+        for id in ["1", "2", "3"] {
+            write(&gateway, "a", id).await;
+        }
+        let etag = empty.header("etag").to_owned();
+        assert!(etag.trim_matches('"').parse::<u64>().is_ok(), "{etag}");
+        let two = [LATEST, (RANGE, "0"), ("if-none-match", &etag), ("x-ms-max-item-count", "2")];
+        let page = feed(&gateway, &two).await.expect(200);
+        assert_eq!(ids(&page), ["1", "2"]);
+        let lsn = page.json()["Documents"][1]["_lsn"].as_u64().unwrap();
+        assert_eq!(page.header("etag"), format!("\"{lsn}\""));
+        assert!(page.header("x-ms-session-token").starts_with("0:-1#"));
+        let next = page.header("etag").to_owned();
+        let rest = feed(&gateway, &[LATEST, (RANGE, "0"), ("if-none-match", &next)]).await;
+        assert_eq!(ids(&rest.expect(200)), ["3"]);
+        let end = format!("\"{}\"", lsn + 1);
+        let end = feed(&gateway, &[LATEST, (RANGE, "0"), ("if-none-match", &end)]).await;
+        end.expect(304);
+        let garbage = feed(&gateway, &[LATEST, (RANGE, "0"), ("if-none-match", "\"x\"")]).await;
+        garbage.expect(400);
+    });
+}
+
+#[test]
+fn a_reader_may_start_now_or_at_a_time() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        write(&gateway, "a", "1").await;
+        let now = feed(&gateway, &[LATEST, (RANGE, "0"), ("if-none-match", "*")]).await.expect(304);
+        write(&gateway, "a", "2").await;
+        let etag = now.header("etag").to_owned();
+        let page = feed(&gateway, &[LATEST, (RANGE, "0"), ("if-none-match", &etag)]).await;
+        assert_eq!(ids(&page.expect(200)), ["2"]);
+        let past = [LATEST, ("if-modified-since", "Sat, 01 Jan 2000 00:00:00 GMT")];
+        assert_eq!(ids(&feed(&gateway, &past).await.expect(200)), ["1", "2"]);
+        let future = [LATEST, ("if-modified-since", "Fri, 01 Jan 2100 00:00:00 GMT")];
+        let nothing = feed(&gateway, &future).await.expect(304);
+        // Clients send both headers again, and both count.
+        let etag = nothing.header("etag").to_owned();
+        write(&gateway, "a", "3").await;
+        let both = [LATEST, future[1], ("if-none-match", etag.as_str())];
+        feed(&gateway, &both).await.expect(304);
+        let garbage = [LATEST, ("if-modified-since", "yesterday")];
+        feed(&gateway, &garbage).await.expect(400);
+        feed(&gateway, &[("a-im", "Nonsense")]).await.expect(400);
+    });
+}
+
+#[test]
+fn the_feed_of_one_key_has_its_items_only() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        write(&gateway, "a", "1").await;
+        write(&gateway, "b", "2").await;
+        write(&gateway, "a", "3").await;
+        let page = feed(&gateway, &[LATEST, (KEY, r#"["a"]"#)]).await.expect(200);
+        assert_eq!(ids(&page), ["1", "3"]);
+        let etag = page.header("etag").to_owned();
+        write(&gateway, "b", "4").await;
+        let end = feed(&gateway, &[LATEST, (KEY, r#"["a"]"#), ("if-none-match", &etag)]).await;
+        let end = end.expect(304);
+        // What was passed over is not looked at again.
+        assert_ne!(end.header("etag"), etag);
+    });
+}
+
+#[test]
+fn bounds_narrow_a_range() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        // The hash of "a" begins with 3A, that of "b" with 19.
+        write(&gateway, "a", "1").await;
+        write(&gateway, "b", "2").await;
+        let kind = ("x-ms-read-key-type", "EffectivePartitionKeyRange");
+        let low = [LATEST, (RANGE, "0"), ("x-ms-start-epk", ""), ("x-ms-end-epk", "20"), kind];
+        assert_eq!(ids(&feed(&gateway, &low).await.expect(200)), ["2"]);
+        let high = [LATEST, (RANGE, "0"), ("x-ms-start-epk", "20"), ("x-ms-end-epk", "FF"), kind];
+        assert_eq!(ids(&feed(&gateway, &high).await.expect(200)), ["1"]);
+        feed(&gateway, &low[..4]).await.expect(400);
+    });
+}
+
+#[test]
+fn changes_can_come_in_envelopes() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        write(&gateway, "a", "1").await;
+        let page = feed(&gateway, &[LATEST, (RANGE, "0"), ENVELOPE]).await.expect(200).json();
+        let change = &page["Documents"][0];
+        assert_eq!(change["current"]["id"], "1");
+        assert_eq!(change["metadata"]["lsn"], change["current"]["_lsn"]);
+        assert!(change["metadata"]["crts"].as_u64().is_some());
+    });
+}
+
+#[test]
+fn all_versions_and_deletes_are_shown_where_they_are_kept() {
+    on_both(|gateway| async move {
+        gateway.post("/dbs", r#"{"id":"d"}"#).await.expect(201);
+        let body = r#"{"id":"c","partitionKey":{"paths":["/pk"],"kind":"Hash","version":2},
+            "defaultTtl":-1,"changeFeedPolicy":{"retentionDuration":10}}"#;
+        gateway.post("/dbs/d/colls", body).await.expect(201);
+        let start = [VERSIONS, ENVELOPE, (RANGE, "0"), ("if-none-match", "*")];
+        let start = feed(&gateway, &start).await.expect(304).header("etag").to_owned();
+        write(&gateway, "a", "1").await;
+        let key = [(KEY, r#"["a"]"#)];
+        let path = format!("{ITEMS}/1");
+        let two = r#"{"id":"1","pk":"a","v":2}"#;
+        gateway.ask(Method::PUT, &path, &key, two).await.expect(200);
+        gateway.ask(Method::DELETE, &path, &key, "").await.expect(204);
+        let after = [VERSIONS, ENVELOPE, (RANGE, "0"), ("if-none-match", start.as_str())];
+        let page = feed(&gateway, &after).await.expect(200).json();
+        let kinds: Vec<&Value> = page["Documents"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| &it["metadata"]["operationType"])
+            .collect();
+        assert_eq!(kinds, ["create", "replace", "delete"]);
+        let deleted = &page["Documents"][2];
+        assert_eq!(deleted["current"], json!({}));
+        assert_eq!(deleted["previous"]["v"], 2);
+        assert_eq!(deleted["metadata"]["id"], "1");
+        assert_eq!(deleted["metadata"]["partitionKey"], json!({"pk": "a"}));
+        let replaced = &page["Documents"][1];
+        assert_eq!(
+            replaced["metadata"]["previousImageLSN"],
+            page["Documents"][0]["metadata"]["lsn"]
+        );
+        feed(&gateway, &[VERSIONS, ENVELOPE, (RANGE, "0")]).await.expect(400);
+    });
+}
+
+#[test]
+fn an_expired_item_is_a_delete_that_says_so() {
+    on_both(|gateway| async move {
+        gateway.post("/dbs", r#"{"id":"d"}"#).await.expect(201);
+        let body = r#"{"id":"c","partitionKey":{"paths":["/pk"],"kind":"Hash","version":2},
+            "defaultTtl":-1,"changeFeedPolicy":{"retentionDuration":10}}"#;
+        gateway.post("/dbs/d/colls", body).await.expect(201);
+        let start = [VERSIONS, ENVELOPE, (RANGE, "0"), ("if-none-match", "*")];
+        let mut after = feed(&gateway, &start).await.expect(304).header("etag").to_owned();
+        gateway.item("a", r#"{"id":"1","pk":"a","ttl":1}"#).await.expect(201);
+        for _ in 0..60 {
+            let headers = [VERSIONS, ENVELOPE, (RANGE, "0"), ("if-none-match", after.as_str())];
+            let page = feed(&gateway, &headers).await;
+            if page.status == 200 {
+                let documents = page.json()["Documents"].clone();
+                let mut documents = documents.as_array().unwrap().iter();
+                let delete = documents.find(|it| it["metadata"]["operationType"] == "delete");
+                if let Some(delete) = delete {
+                    assert_eq!(delete["metadata"]["timeToLiveExpired"], true);
+                    return;
+                }
+            }
+            after = page.header("etag").to_owned();
+            tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+        }
+        panic!("the expiry never appeared in the feed");
+    });
+}
+
+#[test]
+fn a_container_that_keeps_no_versions_says_so() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        let headers = [VERSIONS, ENVELOPE, (RANGE, "0"), ("if-none-match", "*")];
+        let refused = feed(&gateway, &headers).await.expect(400).json();
+        let message = refused["message"].as_str().unwrap();
+        assert!(message.contains("All Versions and Deletes"), "{message}");
+        assert!(message.contains("must be enabled"), "{message}");
+    });
+}
+
+#[test]
+fn after_a_split_the_parent_is_gone_and_its_position_works_on_the_children() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        for (id, key) in ["a", "b", "c", "d"].into_iter().enumerate() {
+            write(&gateway, key, &id.to_string()).await;
+        }
+        let page = [LATEST, (RANGE, "0"), ("x-ms-max-item-count", "2")];
+        let page = feed(&gateway, &page).await.expect(200);
+        assert_eq!(ids(&page), ["0", "1"]);
+        let etag = page.header("etag").to_owned();
+        gateway.post("/databases/d/containers/c/partitions/0/split", "").await.expect(200);
+        let gone = feed(&gateway, &[LATEST, (RANGE, "0"), ("if-none-match", &etag)]).await;
+        assert_eq!(gone.expect(410).header("x-ms-substatus"), "1002");
+        write(&gateway, "e", "4").await;
+        let mut rest = Vec::new();
+        let ranges = gateway.get("/dbs/d/colls/c/pkranges").await.expect(200).json();
+        for range in ranges["PartitionKeyRanges"].as_array().unwrap() {
+            assert_eq!(range["parents"], json!(["0"]));
+            let id = range["id"].as_str().unwrap();
+            let page = feed(&gateway, &[LATEST, (RANGE, id), ("if-none-match", &etag)]).await;
+            if page.status == 200 {
+                rest.extend(ids(&page));
+            }
+        }
+        rest.sort();
+        assert_eq!(rest, ["2", "3", "4"]);
+        // Nobody can read several ranges as one.
+        feed(&gateway, &[LATEST]).await.expect(400);
+    });
+}

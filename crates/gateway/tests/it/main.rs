@@ -1,0 +1,13 @@
+//! The gateway over real HTTP, on both backends that need no server.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod batches;
+mod client;
+mod connections;
+mod feeds;
+mod hostile;
+mod items;
+mod load;
+mod metadata;
+mod queries;
+mod throughput;

@@ -1,0 +1,90 @@
+use http::Method;
+use millstream_gateway::GatewayOptions;
+use serde_json::json;
+
+use crate::client::{Backend, Running, on_both, run};
+
+async fn with_throughput(gateway: &Running, units: &str) {
+    gateway.post("/dbs", r#"{"id":"d"}"#).await.expect(201);
+    let body = r#"{"id":"c","partitionKey":{"paths":["/pk"],"kind":"Hash","version":2}}"#;
+    let headers = [("x-ms-offer-throughput", units)];
+    gateway.ask(Method::POST, "/dbs/d/colls", &headers, body).await.expect(201);
+}
+
+async fn count_ranges(gateway: &Running) -> u64 {
+    let ranges = gateway.get("/dbs/d/colls/c/pkranges").await.expect(200).json();
+    ranges["_count"].as_u64().unwrap()
+}
+
+#[test]
+fn raising_the_throughput_splits_ranges() {
+    on_both(|gateway| async move {
+        with_throughput(&gateway, "400").await;
+        assert_eq!(count_ranges(&gateway).await, 1);
+        let offers = gateway.get("/offers").await.expect(200).json();
+        let mut offer = offers["Offers"][0].clone();
+        assert_eq!(offer["content"]["offerThroughput"], 400);
+        let container = gateway.get("/dbs/d/colls/c").await.expect(200).json();
+        assert_eq!(offer["resource"], container["_self"]);
+        offer["content"]["offerThroughput"] = json!(11_000);
+        let path = format!("/offers/{}", offer["id"].as_str().unwrap());
+        let put = gateway.ask(Method::PUT, &path, &[], offer.to_string()).await.expect(200);
+        assert_eq!(put.header("x-ms-offer-replace-pending"), "false");
+        assert_eq!(count_ranges(&gateway).await, 2);
+        offer["content"]["offerThroughput"] = json!(30_000);
+        gateway.ask(Method::PUT, &path, &[], offer.to_string()).await.expect(200);
+        assert_eq!(count_ranges(&gateway).await, 5);
+        let read = gateway.get(&path).await.expect(200).json();
+        assert_eq!(read["content"]["offerThroughput"], 30_000);
+        offer["content"]["offerThroughput"] = json!(17);
+        gateway.ask(Method::PUT, &path, &[], offer.to_string()).await.expect(400);
+        gateway.get("/offers/AAAA").await.expect(404);
+    });
+}
+
+#[test]
+fn much_throughput_makes_many_ranges_at_once() {
+    on_both(|gateway| async move {
+        with_throughput(&gateway, "30000").await;
+        assert_eq!(count_ranges(&gateway).await, 5);
+    });
+}
+
+#[test]
+fn autoscale_and_shared_throughput_are_offers_too() {
+    on_both(|gateway| async move {
+        let autoscale = [("x-ms-cosmos-offer-autopilot-settings", r#"{"maxThroughput":4000}"#)];
+        gateway.ask(Method::POST, "/dbs", &autoscale, r#"{"id":"d"}"#).await.expect(201);
+        let body = r#"{"id":"c","partitionKey":{"paths":["/pk"]}}"#;
+        gateway.post("/dbs/d/colls", body).await.expect(201);
+        let offers = gateway.get("/offers").await.expect(200).json();
+        assert_eq!(offers["_count"], 1, "the container shares that of its database");
+        let content = &offers["Offers"][0]["content"];
+        assert_eq!(content["offerAutopilotSettings"]["maxThroughput"], 4000);
+        let wrong = [("x-ms-offer-throughput", "many")];
+        gateway.ask(Method::POST, "/dbs", &wrong, r#"{"id":"e"}"#).await.expect(400);
+    });
+}
+
+#[test]
+fn beyond_the_throughput_clients_are_told_to_wait() {
+    run(async {
+        let options = GatewayOptions::default().enforce_throughput(true);
+        let gateway = Running::start(Backend::Memory, options).await;
+        with_throughput(&gateway, "400").await;
+        let mut refused = None;
+        for number in 0..400 {
+            let body = format!(r#"{{"id":"{number}","pk":"a"}}"#);
+            let answer = gateway.item("a", &body).await;
+            if answer.status == 429 {
+                refused = Some(answer);
+                break;
+            }
+            answer.expect(201);
+        }
+        let refused = refused.expect("400 writes cost more than 400 units");
+        assert_eq!(refused.header("x-ms-substatus"), "3200");
+        assert!(0 < refused.header("x-ms-retry-after-ms").parse::<u64>().unwrap());
+        assert_eq!(refused.json()["code"], "TooManyRequests");
+    });
+}
