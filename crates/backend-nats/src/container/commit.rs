@@ -1,0 +1,236 @@
+//! Committing a batch: look, decide, publish, and begin anew if somebody else was quicker.
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use millstream_core::{
+    Batch, BatchOutcome, CheckedBatch, ContainerSettings, EffectiveKey, Error, ErrorKind, Lsn,
+    NewBody, OperationKind, OperationResult, Result, Step, Timestamp,
+};
+
+use crate::container::publish::Stored;
+use crate::container::view::{Current, View};
+use crate::container::{Range, Shared, TURNS};
+use crate::plan::{Counter, Known, Plan, Scene, only_reads, plan};
+use crate::record::ItemRecord;
+use crate::store::item_bytes_max;
+use crate::subject::PartitionNames;
+use crate::wire::pause;
+
+/// How often a batch is decided anew because others were quicker.
+const CONFLICTS_MAX: u32 = 200;
+
+impl Shared {
+    pub(super) async fn commit(&self, batch: Batch) -> Result<BatchOutcome> {
+        let settings = self.settings().await?;
+        let effective = settings.partition_key.effective(&batch.partition_key)?;
+        self.check_sizes(&batch)?;
+        let batch = batch.check(&settings)?;
+        let range = self.range_at(&effective);
+        let names = PartitionNames::new(&range.names, &effective, &batch.partition_key);
+        let _turn = if batch.operations.iter().any(|it| it.action.writes_event()) {
+            Some(range.turns[turn(&names)].lock().await)
+        } else {
+            None
+        };
+        let mut must_be_fresh = false;
+        for conflicts in 0..CONFLICTS_MAX {
+            let view =
+                self.view(range, &names, &effective, &batch, &settings, must_be_fresh).await?;
+            let steps = match self.resolve(range, &batch, &settings, &view) {
+                Ok(steps) => steps,
+                Err(error) if view.is_fresh => return Err(error),
+                // It may rest on something outdated.
+                Err(_) => {
+                    must_be_fresh = true;
+                    continue;
+                }
+            };
+            if only_reads(&steps) {
+                if !view.is_fresh {
+                    must_be_fresh = true;
+                    continue;
+                }
+                return self.read_outcome(range, steps).await;
+            }
+            let counter = self.counter_for(range, &names, &steps, &view, must_be_fresh).await?;
+            let plan = self.plan(range, &names, &batch, &settings, (steps, &view, counter));
+            match self.store(range, &plan).await? {
+                Stored::At(lsn) => {
+                    self.learn_commit(range, &names, &plan, lsn);
+                    self.announce(range).await;
+                    let results =
+                        plan.results(range.number(), lsn, &batch.partition_key, &settings);
+                    return Ok(BatchOutcome { lsn: Lsn::new(lsn), results });
+                }
+                Stored::Conflict => {
+                    must_be_fresh = true;
+                    if 0 < conflicts {
+                        pause(conflicts.min(4) - 1).await;
+                    }
+                }
+            }
+        }
+        let error = Error::new(ErrorKind::Overloaded, "commit a batch");
+        let error = error.because("others change the same items all the time");
+        Err(error.with_retry_after(std::time::Duration::from_millis(100)))
+    }
+
+    /// Refuses bodies that the server would not take.
+    fn check_sizes(&self, batch: &Batch) -> Result<()> {
+        let bytes_max = item_bytes_max(&self.connection);
+        for (index, operation) in batch.operations.iter().enumerate() {
+            let bytes = match &operation.kind {
+                OperationKind::Create(body)
+                | OperationKind::Upsert(body)
+                | OperationKind::Replace(_, body) => body.len(),
+                OperationKind::Patch(..) | OperationKind::Delete(_) | OperationKind::Read(_) => 0,
+            };
+            if bytes_max < bytes && bytes <= millstream_core::BATCH_BYTES_MAX {
+                return Err(too_large(bytes, bytes_max).at_operation(index));
+            }
+        }
+        Ok(())
+    }
+
+    fn resolve(
+        &self,
+        range: &Range,
+        batch: &CheckedBatch,
+        settings: &ContainerSettings,
+        view: &View,
+    ) -> Result<Vec<Step>> {
+        let mut current =
+            Current { range: range.number(), view, key: &batch.partition_key, settings };
+        let steps = batch.resolve(settings, &mut current)?;
+        let bytes_max = item_bytes_max(&self.connection);
+        for (index, step) in steps.iter().enumerate() {
+            // A patch may have grown an item beyond what a message can hold.
+            if let Step::Write { body: NewBody { bytes, .. }, .. } = step
+                && bytes_max < bytes.len()
+            {
+                return Err(too_large(bytes.len(), bytes_max).at_operation(index));
+            }
+        }
+        Ok(steps)
+    }
+
+    async fn read_outcome(&self, range: &Range, steps: Vec<Step>) -> Result<BatchOutcome> {
+        let newest = range.newest().await?;
+        let results = steps.into_iter().map(|step| match step {
+            Step::Read(item) => OperationResult::Read(item),
+            Step::NotModified => OperationResult::NotModified,
+            Step::ReadStep(_) | Step::Write { .. } | Step::Delete { .. } => {
+                unreachable!("a batch that only reads has no such step")
+            }
+        });
+        Ok(BatchOutcome { lsn: Lsn::new(newest), results: results.collect() })
+    }
+
+    /// The counter, if the steps may need one.
+    async fn counter_for(
+        &self,
+        range: &Range,
+        names: &PartitionNames,
+        steps: &[Step],
+        view: &View,
+        must_be_fresh: bool,
+    ) -> Result<Counter> {
+        let writes_event = steps.iter().any(|step| match step {
+            Step::Write { body, .. } => body.is_event,
+            Step::Delete { .. } | Step::Read(_) | Step::ReadStep(_) | Step::NotModified => false,
+        });
+        if !writes_event {
+            return Ok(Counter::default());
+        }
+        self.counter(range, names, must_be_fresh && view.is_fresh).await
+    }
+
+    fn plan(
+        &self,
+        range: &Range,
+        names: &PartitionNames,
+        batch: &CheckedBatch,
+        settings: &ContainerSettings,
+        (steps, view, counter): (Vec<Step>, &View, Counter),
+    ) -> Plan {
+        let scene = Scene {
+            range: &range.names,
+            names,
+            partition_key: &batch.partition_key,
+            settings,
+            at: range.time(self.clock().now()),
+            batch: self.connection.options().ids.next_id().simple().to_string(),
+            part_bytes_max: item_bytes_max(&self.connection),
+        };
+        plan(&scene, steps, &view.items, counter)
+    }
+
+    fn learn_commit(&self, range: &Range, names: &PartitionNames, plan: &Plan, lsn: u64) {
+        let sequence = |from_end: usize| lsn - u64::try_from(from_end).unwrap_or(0);
+        let mut cache = range.cache();
+        for item in &plan.items {
+            let version = item.version.clone().map(|mut version| {
+                version.stamp.lsn = Some(lsn);
+                range.newest_at.fetch_max(version.stamp.at, Ordering::Relaxed);
+                version
+            });
+            let known = Known { sequence: sequence(item.from_end), version, is_over: false };
+            cache.put_item(item.subject.clone(), known);
+        }
+        if let Some((number, from_end)) = plan.counter {
+            let counter = Counter { sequence: sequence(from_end), number };
+            cache.put_counter(names.sequence.clone(), counter);
+        }
+    }
+
+    /// Wakes readers. If this is lost they look by themselves a little later.
+    pub(crate) async fn announce(&self, range: &Range) {
+        let wake = range.names.wake.clone();
+        let _ = self.connection.client().publish(wake, Bytes::new()).await;
+    }
+}
+
+fn too_large(bytes: usize, bytes_max: usize) -> Error {
+    let reason = format!(
+        "its {bytes} bytes exceed the {bytes_max} that a message of this NATS server can hold; \
+         raise its max_payload"
+    );
+    Error::new(ErrorKind::TooLarge, "store an item").because(reason)
+}
+
+fn turn(names: &PartitionNames) -> usize {
+    let sum = names
+        .sequence
+        .bytes()
+        .fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(byte)));
+    sum % TURNS
+}
+
+/// What maintenance needs to plan an expiry.
+pub(crate) fn expiry_scene<'a>(
+    shared: &'a Shared,
+    range: &'a Range,
+    names: &'a PartitionNames,
+    record: &'a ItemRecord,
+    settings: &'a ContainerSettings,
+) -> Scene<'a> {
+    let now: Timestamp = shared.clock().now();
+    Scene {
+        range: &range.names,
+        names,
+        partition_key: &record.partition_key,
+        settings,
+        at: range.time(now),
+        batch: shared.connection.options().ids.next_id().simple().to_string(),
+        part_bytes_max: item_bytes_max(&shared.connection),
+    }
+}
+
+/// The effective key of an item that was found in a stream.
+pub(crate) fn effective_of(
+    settings: &ContainerSettings,
+    record: &ItemRecord,
+) -> Result<EffectiveKey> {
+    settings.partition_key.effective(&record.partition_key)
+}

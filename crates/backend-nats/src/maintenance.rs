@@ -1,0 +1,237 @@
+//! Removing what has expired, and what the history no longer keeps.
+//!
+//! Nobody sees an expired item, removed or not, so this is about space and about the history, which
+//! shows an expiry as a delete. Every process may do it at the same time: a removal is a commit
+//! that expects the item to be what it was.
+
+mod sweep;
+
+use std::time::Duration;
+
+use millstream_core::{ContainerSettings, Error, ErrorKind, Result, Timestamp};
+
+use crate::NatsStore;
+use crate::catalog::{Floor, Found, GuardRecord, Written};
+use crate::container::{Range, Shared, Stored, effective_of, expiry_scene, is_held};
+pub(crate) use crate::maintenance::sweep::Sweep;
+use crate::plan::{Known, plan_expiry};
+use crate::record::{ItemRecord, Kind, Mark};
+use crate::subject::PartitionNames;
+
+/// How long the trace of a deleted item is kept. It only has to outlive calls that are under way.
+const TRACE_KEPT: Duration = Duration::from_secs(24 * 3600);
+/// Messages that are looked at together.
+const RUN_MESSAGES_MAX: usize = 500;
+const RUN_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// What a round of maintenance did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Maintained {
+    /// Items removed because their time was over.
+    pub expired: u64,
+    /// Traces of deleted items removed.
+    pub traces: u64,
+    /// Ranges whose history was cut.
+    pub histories: u64,
+}
+
+impl NatsStore {
+    /// Removes what has expired in all containers, and cuts their histories.
+    ///
+    /// # Errors
+    ///
+    /// Those of the cluster; what was not removed is removed next time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may leave part of it done.
+    pub async fn maintain(&self) -> Result<Maintained> {
+        let mut done = Maintained::default();
+        let catalog = &self.inner.catalog;
+        for database in catalog.databases().await? {
+            for (sequence, record) in catalog.containers(database.number).await? {
+                let shared = self.share(sequence, &record)?;
+                match shared.maintain(&mut done).await {
+                    Ok(()) => {}
+                    // It was deleted in the meantime.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// Does so again and again, with a rest after each round. It never ends by itself.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may leave a round half done; the next one does the rest.
+    pub async fn maintain_every(&self, rest: Duration) {
+        loop {
+            if let Err(error) = self.maintain().await {
+                tracing::warn!(error = error.report(), "maintenance failed and will be repeated");
+            }
+            let clock = &self.inner.connection.options().clock;
+            clock.sleep(rest).await;
+        }
+    }
+}
+
+impl Shared {
+    async fn maintain(&self, done: &mut Maintained) -> Result<()> {
+        let settings = self.fresh_settings().await?;
+        for range in &self.ranges {
+            self.sweep(range, &settings, done).await?;
+            self.cut_history(range, &settings, done).await?;
+        }
+        Ok(())
+    }
+
+    async fn sweep(
+        &self,
+        range: &Range,
+        settings: &ContainerSettings,
+        done: &mut Maintained,
+    ) -> Result<()> {
+        let now = self.clock().now();
+        let newest = range.newest().await?;
+        let due = range.sweep().due(settings.default_ttl, now, newest);
+        if due.is_empty() {
+            return Ok(());
+        }
+        let guards = self.guards().await?;
+        for segment in due {
+            let scene = Sweeping { range, settings, guards: &guards, now, newest };
+            let next = self.sweep_segment(&scene, segment, done).await?;
+            range.sweep().swept(segment, newest, next);
+        }
+        Ok(())
+    }
+
+    /// Walks over one segment and returns when something in it is due next.
+    async fn sweep_segment(
+        &self,
+        scene: &Sweeping<'_>,
+        segment: u64,
+        done: &mut Maintained,
+    ) -> Result<Option<Timestamp>> {
+        let filter = scene.range.names.items();
+        let (mut next, end) = (Sweep::first(segment), Sweep::first(segment + 1));
+        let mut due: Option<Timestamp> = None;
+        loop {
+            let wire = &scene.range.wire;
+            let run = wire.run(next, Some(&filter), RUN_MESSAGES_MAX, RUN_BYTES_MAX).await?;
+            for message in &run.messages {
+                next = message.sequence + 1;
+                if end <= message.sequence {
+                    return Ok(due);
+                }
+                let record = ItemRecord::read(message)?;
+                let later = self.settle(scene, &record, done).await?;
+                due = [due, later].into_iter().flatten().min();
+            }
+            if !run.has_more || run.messages.is_empty() {
+                return Ok(due);
+            }
+        }
+    }
+
+    /// Removes one item if its time is over, or says when it will be.
+    async fn settle(
+        &self,
+        scene: &Sweeping<'_>,
+        record: &ItemRecord,
+        done: &mut Maintained,
+    ) -> Result<Option<Timestamp>> {
+        let Sweeping { range, settings, now, .. } = *scene;
+        let Some(version) = &record.version else {
+            let over = record.mark.at.plus(TRACE_KEPT);
+            // The newest message of a stream stays: it says how far the stream has come.
+            if now < over || scene.newest <= record.sequence {
+                return Ok(Some(over.max(now)));
+            }
+            range.wire.remove(record.sequence).await?;
+            done.traces += 1;
+            return Ok(None);
+        };
+        let Some(over) = version.stamp.expiry(settings.default_ttl) else { return Ok(None) };
+        if now < over {
+            return Ok(Some(over));
+        }
+        let effective = effective_of(settings, record)?;
+        if record.mark.sequence.is_some() && is_held(scene.guards, &effective, record.lsn) {
+            return Ok(Some(now));
+        }
+        let names = PartitionNames::new(&range.names, &effective, &record.partition_key);
+        let known =
+            Known { sequence: record.sequence, version: Some(version.clone()), is_over: true };
+        let at = expiry_scene(self, range, &names, record, settings);
+        let plan = plan_expiry(&at, &record.id, &known);
+        range.cache().forget(&names.item(&record.id));
+        if let Stored::At(_) = self.store(range, &plan).await? {
+            done.expired += 1;
+            self.announce(range).await;
+        }
+        Ok(None)
+    }
+
+    /// Notes which versions are no longer kept, and only then removes them.
+    async fn cut_history(
+        &self,
+        range: &Range,
+        settings: &ContainerSettings,
+        done: &mut Maintained,
+    ) -> Result<()> {
+        let kept = if settings.all_versions_retention.is_zero() {
+            Some(Timestamp::from_millis(u64::MAX))
+        } else {
+            self.kept_since(settings)
+        };
+        let Some(kept) = kept else { return Ok(()) };
+        let filter = range.names.versions();
+        let (mut next, mut floor) = (1, None);
+        'walk: loop {
+            let run = range.wire.run(next, Some(&filter), RUN_MESSAGES_MAX, RUN_BYTES_MAX).await?;
+            for message in &run.messages {
+                let mark = Mark::read(message).filter(|it| it.kind == Kind::Version);
+                let mark = mark.ok_or_else(|| {
+                    let attempted = format!("read message {} of the history", message.sequence);
+                    Error::new(ErrorKind::Corrupt, attempted).because("it is not one of ours")
+                })?;
+                if kept <= mark.at {
+                    break 'walk;
+                }
+                next = message.sequence + 1;
+                floor = Some(Floor { lsn: mark.lsn(message), at: mark.at.as_millis() });
+            }
+            if !run.has_more || run.messages.is_empty() {
+                break;
+            }
+        }
+        let Some(floor) = floor else { return Ok(()) };
+        let subject = self.catalog.floor(self.id.container, range.info.id.0);
+        let old: Found<Floor> = self.catalog.get(&subject).await?;
+        let is_noted = old.record.is_some_and(|it| floor.lsn <= it.lsn);
+        if !is_noted
+            && let Written::Conflict = self.catalog.put(&subject, old.sequence, &floor).await?
+        {
+            // Somebody else is doing the same.
+            return Ok(());
+        }
+        range.wire.purge(&filter, floor.lsn + 1).await?;
+        done.histories += 1;
+        Ok(())
+    }
+}
+
+/// What a walk over a range needs to know.
+#[derive(Clone, Copy)]
+struct Sweeping<'a> {
+    range: &'a Range,
+    settings: &'a ContainerSettings,
+    guards: &'a [GuardRecord],
+    now: Timestamp,
+    newest: u64,
+}

@@ -1,0 +1,341 @@
+//! The databases and containers of a cluster.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use async_nats::jetstream::stream::Config;
+use async_trait::async_trait;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use millstream_core::{
+    BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, BoxFuture, Capabilities, ChangeFeed, Container,
+    ContainerInfo, ContainerName, ContainerSettings, Containers, DatabaseInfo, Documents,
+    EffectiveKey, Error, ErrorKind, Etag, ITEM_BYTES_MAX, RangeId, RangeInfo, ResourceId, Result,
+    check_name,
+};
+
+use crate::Connection;
+use crate::catalog::{Catalog, ContainerRecord, DatabaseRecord, Floor, Found, Written};
+use crate::container::{Handle, Shared};
+use crate::streams::{create_stream, range_config, remove_range, stream_config};
+use crate::subject::RangeNames;
+use crate::wire::{Wire, pause};
+
+/// Room for subject and headers in a message of the largest size the server takes.
+const MESSAGE_OVERHEAD_BYTES: usize = 8 * 1024;
+/// How often settings are written before others have them.
+const ATTEMPTS_MAX: u32 = 12;
+/// Streams that are created or deleted at the same time.
+const STREAMS_AT_ONCE: usize = 8;
+
+/// A store on JetStream. Clones share what they know.
+#[derive(Clone, Debug)]
+pub struct NatsStore {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) connection: Connection,
+    pub(crate) catalog: Catalog,
+    containers: Mutex<BTreeMap<ResourceId, Arc<Shared>>>,
+}
+
+impl NatsStore {
+    /// Opens the store in the account of the connection, and creates its catalog if there is none.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if JetStream does not answer; `Invalid` if there are fewer servers than
+    /// replicas.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may leave the catalog created, which changes nothing.
+    pub async fn open(connection: Connection) -> Result<Self> {
+        let options = connection.options();
+        let config = Config {
+            name: Catalog::stream(&options.prefix),
+            subjects: vec![Catalog::all(&options.prefix)],
+            description: Some("databases and containers of Millstream".to_owned()),
+            ..stream_config(options.replicas)
+        };
+        let replicas = match connection.jetstream().get_stream(&config.name).await {
+            Ok(found) => found.cached_info().config.num_replicas,
+            Err(_) => {
+                create_stream(&connection, config).await?;
+                options.replicas
+            }
+        };
+        let catalog = Catalog::new(&connection, replicas);
+        let inner = Inner { connection, catalog, containers: Mutex::default() };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    pub(crate) fn known(&self) -> MutexGuard<'_, BTreeMap<ResourceId, Arc<Shared>>> {
+        self.inner.containers.lock().expect("nothing panics while it holds the lock")
+    }
+
+    async fn database(&self, name: &str) -> Result<(u64, DatabaseRecord)> {
+        let subject = self.inner.catalog.database(name);
+        let Found { sequence, record } = self.inner.catalog.get(&subject).await?;
+        let record = record.filter(|it: &DatabaseRecord| it.name == name);
+        Ok((sequence, record.ok_or_else(|| no_database(name))?))
+    }
+
+    async fn record(&self, name: &ContainerName) -> Result<(String, u64, ContainerRecord)> {
+        let (_, database) = self.database(name.database()).await?;
+        let subject = self.inner.catalog.container(database.number, name.container());
+        let Found { sequence, record } = self.inner.catalog.get(&subject).await?;
+        let record: Option<ContainerRecord> = record;
+        let record = record.filter(|it| it.is_called(name));
+        Ok((subject, sequence, record.ok_or_else(|| no_container(name))?))
+    }
+
+    /// The open container, shared by all who have opened it.
+    pub(crate) fn share(&self, sequence: u64, record: &ContainerRecord) -> Result<Arc<Shared>> {
+        let mut known = self.known();
+        if let Some(shared) = known.get(&record.resource_id()) {
+            shared.learn(sequence, record);
+            return Ok(Arc::clone(shared));
+        }
+        let shared = Arc::new(Shared::new(&self.inner, sequence, record)?);
+        known.insert(record.resource_id(), Arc::clone(&shared));
+        Ok(shared)
+    }
+
+    /// Removes the streams of a container whose record is gone.
+    async fn remove_streams(&self, record: &ContainerRecord) -> Result<()> {
+        self.known().remove(&record.resource_id());
+        let connection = &self.inner.connection;
+        let names = (0..record.streams)
+            .map(|range| RangeNames::new(&connection.options().prefix, record.number, range));
+        let removals: Vec<BoxFuture<'_, Result<()>>> = names
+            .map(|it| -> BoxFuture<'_, _> { Box::pin(remove_range(connection, it)) })
+            .collect();
+        stream::iter(removals).buffer_unordered(STREAMS_AT_ONCE).try_collect::<()>().await?;
+        self.inner.catalog.forget(record.number).await
+    }
+
+    /// A history that is switched on again does not reach back to when it was off.
+    async fn raise_floors(&self, record: &ContainerRecord) -> Result<()> {
+        let connection = &self.inner.connection;
+        let at = connection.options().clock.now().as_millis();
+        for range in 0..record.streams {
+            let names = RangeNames::new(&connection.options().prefix, record.number, range);
+            let wire = Wire::new(connection, &names.stream, record.replicas);
+            let newest = wire.newest().await?;
+            let floor = Floor { lsn: newest.map_or(0, |it| it.sequence), at };
+            let subject = self.inner.catalog.floor(record.number, range);
+            let old: Found<Floor> = self.inner.catalog.get(&subject).await?;
+            self.inner.catalog.put(&subject, old.sequence, &floor).await?;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Containers for NatsStore {
+    /// Ranges are streams, and a stream cannot be divided: choose enough of them when the container
+    /// is created.
+    fn capabilities(&self) -> Capabilities {
+        let bytes_max = item_bytes_max(&self.inner.connection);
+        Capabilities {
+            all_versions: true,
+            split: false,
+            merge: false,
+            retention_guard: true,
+            event_sequence: true,
+            durable: true,
+            batch_operations_max: BATCH_OPERATIONS_MAX,
+            batch_bytes_max: BATCH_BYTES_MAX,
+            item_bytes_max: bytes_max,
+        }
+    }
+
+    async fn create_database(&self, name: &str) -> Result<DatabaseInfo> {
+        check_name(name)?;
+        let catalog = &self.inner.catalog;
+        let exists = || {
+            let error = Error::new(ErrorKind::AlreadyExists, format!("create database {name:?}"));
+            error.because("there is one of this name")
+        };
+        let subject = catalog.database(name);
+        let Found { sequence, record } = catalog.get::<DatabaseRecord>(&subject).await?;
+        if record.is_some() {
+            return Err(exists());
+        }
+        let number = catalog.next_number("database").await?;
+        let now = self.inner.connection.options().clock.now();
+        let record = DatabaseRecord::new(name, number, now);
+        match catalog.put(&subject, sequence, &record).await? {
+            Written::Done(_) => Ok(record.info()),
+            Written::Conflict => Err(exists()),
+        }
+    }
+
+    async fn delete_database(&self, name: &str) -> Result<()> {
+        let catalog = &self.inner.catalog;
+        let (sequence, database) = self.database(name).await?;
+        match catalog.remove(&catalog.database(name), sequence).await? {
+            Written::Done(_) => {}
+            Written::Conflict => return Err(no_database(name)),
+        }
+        for (sequence, record) in catalog.containers(database.number).await? {
+            let container = record.info(sequence)?.name;
+            let subject = catalog.container(database.number, container.container());
+            catalog.remove(&subject, sequence).await?;
+            self.remove_streams(&record).await?;
+        }
+        Ok(())
+    }
+
+    async fn list_databases(&self) -> Result<Vec<DatabaseInfo>> {
+        let databases = self.inner.catalog.databases().await?;
+        let mut infos: Vec<_> = databases.iter().map(DatabaseRecord::info).collect();
+        infos.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(infos)
+    }
+
+    async fn create(
+        &self,
+        name: &ContainerName,
+        settings: ContainerSettings,
+    ) -> Result<ContainerInfo> {
+        settings.check()?;
+        let Inner { connection, catalog, .. } = &*self.inner;
+        let exists = || {
+            let attempted = format!("create container \"{name}\"");
+            let error = Error::new(ErrorKind::AlreadyExists, attempted);
+            error.because("there is one of this name")
+        };
+        let (_, database) = self.database(name.database()).await?;
+        let subject = catalog.container(database.number, name.container());
+        let Found { sequence, record } = catalog.get::<ContainerRecord>(&subject).await?;
+        if record.is_some() {
+            return Err(exists());
+        }
+        let number = catalog.next_number("container").await?;
+        let id = ResourceId { database: database.number, container: number };
+        let options = connection.options();
+        let now = options.clock.now();
+        let record = ContainerRecord::new(name, id, options.replicas, &settings, now);
+        // The streams come first: a record always has all of them.
+        let names = (0..record.streams).map(|it| RangeNames::new(&options.prefix, number, it));
+        let configs = names.map(|it| range_config(&it, &record));
+        let creations: Vec<BoxFuture<'_, Result<()>>> = configs
+            .map(|it| -> BoxFuture<'_, _> { Box::pin(create_stream(connection, it)) })
+            .collect();
+        stream::iter(creations).buffer_unordered(STREAMS_AT_ONCE).try_collect::<()>().await?;
+        match catalog.put(&subject, sequence, &record).await? {
+            Written::Done(sequence) => record.info(sequence),
+            Written::Conflict => {
+                self.remove_streams(&record).await?;
+                Err(exists())
+            }
+        }
+    }
+
+    async fn replace(
+        &self,
+        name: &ContainerName,
+        settings: ContainerSettings,
+        if_match: Option<Etag>,
+    ) -> Result<ContainerInfo> {
+        let attempted = || format!("replace the settings of \"{name}\"");
+        for attempt in 0..ATTEMPTS_MAX {
+            let (subject, sequence, old) = self.record(name).await?;
+            let info = old.info(sequence)?;
+            if if_match.as_ref().is_some_and(|etag| *etag != info.etag) {
+                let error = Error::new(ErrorKind::PreconditionFailed, attempted());
+                let reason = "they have changed since they were read; read them again";
+                return Err(error.because(reason));
+            }
+            settings.check_replacing(&info.settings)?;
+            let now = self.inner.connection.options().clock.now();
+            let record = old.with(&settings, now);
+            if let Written::Done(sequence) =
+                self.inner.catalog.put(&subject, sequence, &record).await?
+            {
+                self.share(sequence, &record)?;
+                let was_off = info.settings.all_versions_retention.is_zero();
+                if was_off && !settings.all_versions_retention.is_zero() {
+                    self.raise_floors(&record).await?;
+                }
+                return record.info(sequence);
+            }
+            pause(attempt).await;
+        }
+        let error = Error::new(ErrorKind::Overloaded, attempted());
+        Err(error.because("others change them all the time"))
+    }
+
+    async fn delete(&self, name: &ContainerName) -> Result<()> {
+        let (subject, sequence, record) = self.record(name).await?;
+        match self.inner.catalog.remove(&subject, sequence).await? {
+            Written::Done(_) => self.remove_streams(&record).await,
+            Written::Conflict => {
+                let error = Error::new(ErrorKind::Overloaded, format!("delete \"{name}\""));
+                let error = error.because("somebody else changed it at the same time");
+                Err(error.with_retry_after(Duration::from_millis(50)))
+            }
+        }
+    }
+
+    async fn list(&self, database: &str) -> Result<Vec<ContainerInfo>> {
+        let (_, database) = self.database(database).await?;
+        let records = self.inner.catalog.containers(database.number).await?;
+        let infos = records.iter().map(|(sequence, record)| record.info(*sequence));
+        let mut infos = infos.collect::<Result<Vec<_>>>()?;
+        infos.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(infos)
+    }
+
+    async fn open(&self, name: &ContainerName) -> Result<Container> {
+        let (_, sequence, record) = self.record(name).await?;
+        let handle = Arc::new(Handle { shared: self.share(sequence, &record)? });
+        let documents: Arc<dyn Documents> = handle.clone();
+        let feed: Arc<dyn ChangeFeed> = handle.clone();
+        Ok(Container { info: record.info(sequence)?, documents, feed, guards: Some(handle) })
+    }
+
+    async fn split(
+        &self,
+        name: &ContainerName,
+        range: RangeId,
+        _at: Option<&EffectiveKey>,
+    ) -> Result<Vec<RangeInfo>> {
+        let error =
+            Error::new(ErrorKind::Unsupported, format!("split range {range} of \"{name}\""));
+        Err(error.because(FIXED_RANGES))
+    }
+
+    async fn merge(
+        &self,
+        name: &ContainerName,
+        left: RangeId,
+        right: RangeId,
+    ) -> Result<RangeInfo> {
+        let attempted = format!("merge the ranges {left} and {right} of \"{name}\"");
+        Err(Error::new(ErrorKind::Unsupported, attempted).because(FIXED_RANGES))
+    }
+}
+
+const FIXED_RANGES: &str =
+    "on NATS the ranges of a container are streams, and their number is chosen at creation";
+
+/// The largest body that fits into a message.
+pub(crate) fn item_bytes_max(connection: &Connection) -> usize {
+    let payload = connection.message_bytes_max();
+    payload.saturating_sub(MESSAGE_OVERHEAD_BYTES).min(ITEM_BYTES_MAX)
+}
+
+fn no_database(name: &str) -> Error {
+    let error = Error::new(ErrorKind::NotFound, format!("find database {name:?}"));
+    error.because("there is none of this name")
+}
+
+fn no_container(name: &ContainerName) -> Error {
+    let error = Error::new(ErrorKind::NotFound, format!("find container \"{name}\""));
+    error.because("it does not exist, or another one has its name now")
+}
