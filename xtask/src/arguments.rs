@@ -1,5 +1,7 @@
 //! What can be asked for on the command line.
 
+use crate::conformance::Suite;
+
 /// Printed for `--help`, and named by every usage error.
 pub(crate) const HELP: &str = "\
 Tasks of the Millstream repository.
@@ -11,7 +13,7 @@ usage: cargo xtask <task> [arguments]
   tidy                             the rules a compiler does not know: who may depend on whom,
                                    sizes, licences, leftovers, paths of one machine
   bench [name] [arguments]         one benchmark, release build: commit, feed, ttl, start,
-                                   processor, relay
+                                   processor, relay, nats
   crash [arguments]                kill the store at random moments and check what it kept
   power [arguments]                the same with loss of power, which drops unsynced writes
   prove [arguments]                kill service, relay, broker and consumer at random moments, and
@@ -20,6 +22,8 @@ usage: cargo xtask <task> [arguments]
                                    --seed N | --seeds A..B | --minutes M, --mutants
   fuzz [target] [--seconds N]      one fuzz target or each in turn, 60 seconds unless told
                                    otherwise; needs nightly and cargo-fuzz
+  conformance <suite> [file ...]   the official SDK's own tests against a gateway; suites: python.
+                                   Needs python3 and the network; without files all that count
   ci                               everything a change must pass, cheapest first, tests last
 
 Exit status: 0 passed, 1 failed (bench, crash, power, prove and sim: what the
@@ -40,6 +44,7 @@ pub(crate) enum Task {
     Prove(Vec<String>),
     Sim(Vec<String>),
     Fuzz { target: Option<String>, seconds: u32 },
+    Conformance { suite: Suite, files: Vec<String> },
     Ci,
 }
 
@@ -58,6 +63,7 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Task, String> {
         "prove" => Ok(Task::Prove(rest.to_vec())),
         "sim" => Ok(Task::Sim(rest.to_vec())),
         "fuzz" => fuzz(rest),
+        "conformance" => conformance(rest),
         "ci" => nothing_more(task, rest, Task::Ci),
         unknown => Err(format!("there is no task {unknown:?}")),
     }
@@ -92,6 +98,20 @@ fn fuzz(rest: &[String]) -> Result<Task, String> {
     Ok(Task::Fuzz { target, seconds })
 }
 
+fn conformance(rest: &[String]) -> Result<Task, String> {
+    let Some((suite, files)) = rest.split_first() else {
+        return Err("conformance needs the name of a suite: python".to_owned());
+    };
+    match suite.as_str() {
+        "--help" | "-h" => Ok(Task::Help),
+        "python" => match files.iter().find(|it| it.starts_with('-')) {
+            None => Ok(Task::Conformance { suite: Suite::Python, files: files.to_vec() }),
+            Some(option) => Err(format!("conformance has no option {option:?}")),
+        },
+        unknown => Err(format!("there is no suite {unknown:?}")),
+    }
+}
+
 /// Zero is refused because libFuzzer takes it as "for ever".
 fn positive(value: &str) -> Result<u32, String> {
     match value.parse() {
@@ -103,6 +123,7 @@ fn positive(value: &str) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use crate::arguments::{Task, parse};
+    use crate::conformance::Suite;
 
     fn words(line: &str) -> Vec<String> {
         line.split_whitespace().map(str::to_owned).collect()
@@ -141,6 +162,17 @@ mod tests {
         check("fuzz", Task::Fuzz { target: None, seconds: 60 });
         check("fuzz key", Task::Fuzz { target: Some("key".to_owned()), seconds: 60 });
         check("fuzz --seconds 5 key", Task::Fuzz { target: Some("key".to_owned()), seconds: 5 });
+    }
+
+    #[test]
+    fn conformance_takes_a_suite_and_files() {
+        let suite = Suite::Python;
+        check("conformance python", Task::Conformance { suite, files: vec![] });
+        let files = words("test_ttl.py");
+        check("conformance python test_ttl.py", Task::Conformance { suite, files });
+        check_refused("conformance", "conformance needs the name of a suite: python");
+        check_refused("conformance cobol", "there is no suite \"cobol\"");
+        check_refused("conformance python -v", "conformance has no option \"-v\"");
     }
 
     #[test]

@@ -9,6 +9,7 @@
 mod arguments;
 mod ci;
 mod command;
+mod conformance;
 mod fuzz;
 mod test;
 mod tidy;
@@ -48,6 +49,7 @@ fn run(task: Task) -> Result<(), Failure> {
         Task::Prove(rest) => program("millstream-prove", rest).run(&root),
         Task::Sim(rest) => program("millstream-sim", rest).run(&root),
         Task::Fuzz { target, seconds } => fuzz::run(&root, target, seconds),
+        Task::Conformance { suite, files } => conformance::run(&root, suite, &files),
         Task::Ci => ci::run(&root),
     }
 }

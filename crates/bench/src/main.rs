@@ -12,6 +12,7 @@ mod documents;
 mod feed;
 mod floor;
 mod measure;
+mod nats;
 mod options;
 mod postgres;
 mod postgres_server;
@@ -44,6 +45,7 @@ usage: bench NAME [options]
   start      opening a store with many items, and its memory
   processor  changes through a processor against the raw feed, and when a commit gets there
   relay      from a commit to a subscriber of the broker, and a backlog through the relay
+  nats       commits and the feed on JetStream against plain publishes and reads there
 
   --seconds N        length of one round (5)
   --rounds N         rounds of each subject (3)
@@ -83,6 +85,7 @@ fn run() -> Result<Figures> {
         "feed" => runtime.block_on(feed::run(&options)),
         "ttl" => runtime.block_on(ttl::run(&options)),
         "start" => runtime.block_on(start::run(&options)),
+        "nats" => runtime.block_on(nats::run(&options)),
         "relay" => runtime.block_on(relay::run(&options)),
         "processor" => runtime.block_on(processor::run(&options)),
         other => Err(format!("there is no benchmark {other:?}\n\n{USAGE}").into()),

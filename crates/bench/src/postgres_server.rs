@@ -78,6 +78,16 @@ impl Server {
         config
     }
 
+    /// Where its socket is.
+    pub(crate) fn sockets(&self) -> &Path {
+        self.sockets.path()
+    }
+
+    /// As whom to connect.
+    pub(crate) fn user(&self) -> &'static str {
+        USER
+    }
+
     /// The id of its first process, the parent of all others.
     pub(crate) fn process(&self) -> u32 {
         self.child.id()

@@ -5,6 +5,7 @@
 //! `stage` first, then `latency`, `drain`, `peer`.
 
 mod drain;
+mod graphile;
 mod latency;
 mod nats;
 mod peer;

@@ -11,7 +11,9 @@ mod transfer;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use crate::admin::feed::{ChangeRow, FeedAnswer, FeedRequest, ReplayRow, parse_start};
+pub(crate) use crate::admin::feed::{
+    ChangeRow, FeedAnswer, FeedRequest, ReplayRequest, ReplayRow, parse_start,
+};
 pub(crate) use crate::admin::messages::{EntityRow, PeekedRow, topics};
 pub(crate) use crate::admin::relays::{LagRow, LeaseRow, ParkedChangeRow, ParkedRow, lag};
 pub(crate) use crate::admin::transfer::LinesAnswer;
@@ -41,7 +43,7 @@ pub(crate) enum Request {
     /// Reads a change feed.
     Feed(FeedRequest),
     /// Sends events again.
-    Replay { container: String, from: String, to: String },
+    Replay(ReplayRequest),
     /// Reads items.
     Export { container: String, after: Option<String> },
     /// Writes items.
@@ -72,7 +74,7 @@ pub(crate) enum Answer {
 /// Does what is asked. The broker's service must run.
 pub(crate) async fn execute(system: &System, request: Request) -> Result<Answer> {
     Ok(match request {
-        Request::Topics => Answer::Topics(topics(system)?),
+        Request::Topics => Answer::Topics(topics(system).await?),
         Request::Lag => Answer::Lag(lag(system).await?),
         Request::Leases => Answer::Leases(relays::leases(system).await?),
         Request::ParkedList => Answer::ParkedList(relays::parked_list(system).await?),
@@ -89,9 +91,7 @@ pub(crate) async fn execute(system: &System, request: Request) -> Result<Answer>
             Answer::Peek(messages::peek(system, &path, from, max, session.as_deref()).await?)
         }
         Request::Feed(request) => Answer::Feed(feed::feed(system, request).await?),
-        Request::Replay { container, from, to } => {
-            Answer::Replayed(feed::replay(system, &container, &from, &to).await?)
-        }
+        Request::Replay(request) => Answer::Replayed(feed::replay(system, &request).await?),
         Request::Export { container, after } => {
             Answer::Lines(transfer::export(system, &container, after).await?)
         }

@@ -10,8 +10,9 @@ use crate::config::Overrides;
 /// A document store whose every commit becomes an ordered change feed, with relay and broker.
 ///
 /// Settings come from a file (millstream.toml, or the one --config names), then from the
-/// environment (MILLSTREAM_STORE, MILLSTREAM_LISTEN, MILLSTREAM_LOG, MILLSTREAM_CONFIG), then from
-/// the command line; later ones win.
+/// environment (MILLSTREAM_STORE, MILLSTREAM_BROKER, MILLSTREAM_LISTEN, MILLSTREAM_LOG,
+/// MILLSTREAM_CONFIG), then from the command line; later ones win. The keys of the account come
+/// from MILLSTREAM_ACCOUNT_KEY and MILLSTREAM_READ_ONLY_KEY.
 #[derive(Debug, Parser)]
 #[command(name = "millstream", version, max_term_width = 100)]
 pub(crate) struct Arguments {
@@ -27,11 +28,14 @@ pub(crate) struct Settings {
     /// The file with the settings
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where everything is kept, such as file:./data
+    /// Where everything is kept, such as file:./data or nats://localhost:4222?replicas=3
     #[arg(long, global = true, value_name = "PLACE")]
     store: Option<String>,
-    /// Where to serve health, metrics and the demonstration, such as 127.0.0.1:8081; port 0 takes a
-    /// free one
+    /// Where messages are, such as nats://localhost:4222; in the store if nothing is said
+    #[arg(long, global = true, value_name = "PLACE")]
+    broker: Option<String>,
+    /// Where to serve the Cosmos DB protocol, health, metrics and the demonstration, such as
+    /// 127.0.0.1:8081; port 0 takes a free one
     #[arg(long, global = true, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
     /// What to log, such as info or warn,millstream_processor=debug
@@ -105,6 +109,9 @@ pub(crate) enum Command {
         /// The topic or queue to send them to
         #[arg(long, value_name = "TOPIC")]
         to: String,
+        /// Only this subscription of the topic gets them, also those it has had already
+        #[arg(long, value_name = "NAME")]
+        subscription: Option<String>,
         /// The container with the events
         #[arg(long, default_value = "app/data", value_name = "CONTAINER")]
         container: String,
@@ -127,11 +134,36 @@ pub(crate) enum Command {
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
     },
+    /// Copies containers to another place while they are in use
+    ///
+    /// Without --once or --switch it follows until Ctrl-C. What was interrupted goes on where it
+    /// was with the same command.
+    Migrate(MigrateArguments),
     /// Reads everything in a data directory and checks that it fits together
     Verify {
         #[command(flatten)]
         form: Form,
     },
+}
+
+/// What to migrate.
+#[derive(Debug, Args)]
+pub(crate) struct MigrateArguments {
+    /// The place the containers are in, such as file:./data
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) from: String,
+    /// The place they go to, such as nats://localhost:4222?replicas=3
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) to: String,
+    /// A container, such as app/data; all but those for leases if none is named
+    #[arg(long = "container", value_name = "CONTAINER")]
+    pub(crate) containers: Vec<String>,
+    /// Ends when everything that was committed is copied
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// The writers have stopped: compares both sides, removes what was deleted, and ends
+    #[arg(long, conflicts_with = "once")]
+    pub(crate) switch: bool,
 }
 
 /// How to show things.
@@ -221,8 +253,8 @@ pub(crate) enum ParkedCommand {
 
 impl Settings {
     pub(crate) fn overrides(self) -> Overrides {
-        let Self { config, store, listen, log } = self;
-        Overrides { file: config, store, listen, log }
+        let Self { config, store, broker, listen, log } = self;
+        Overrides { file: config, store, broker, listen, log }
     }
 }
 

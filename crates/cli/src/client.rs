@@ -28,7 +28,7 @@ pub(crate) struct Address {
 
 /// Whom to ask.
 pub(crate) enum Client {
-    /// The directory was free.
+    /// The directory was free, or is none that others could have.
     Here { system: Box<System>, service: JoinHandle<()>, shutdown: CancellationToken },
     /// Somebody has it open.
     There(Address),
@@ -63,19 +63,19 @@ impl Client {
     /// Opens the directory of the configuration, or finds who has it open.
     pub(crate) async fn connect(config: &Config) -> Result<Self> {
         let directory = config.directory()?;
-        if !system::exists(&directory) {
+        if let Some(directory) = directory.as_ref().filter(|it| !system::exists(it)) {
             let path = directory.display();
             return Err(Failure::other(format!(
                 "there is no store in {path}; `millstream up` makes one, --store names another"
             )));
         }
-        let (system, service) = match System::open(config).await {
-            Ok(opened) => opened,
-            Err(failure) if failure.is_locked() => {
-                let address = Address::read(&Address::file(&directory));
+        let (system, service) = match (System::open(config).await, &directory) {
+            (Ok(opened), _) => opened,
+            (Err(failure), Some(directory)) if failure.is_locked() => {
+                let address = Address::read(&Address::file(directory));
                 return address.map(Self::There).ok_or(failure);
             }
-            Err(failure) => return Err(failure),
+            (Err(failure), _) => return Err(failure),
         };
         let shutdown = CancellationToken::new();
         let service = tokio::spawn(service.run(shutdown.clone()));

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
+use crate::places::Place;
+use crate::traces;
 
 /// The file that is read when none is named, if it is there.
 pub(crate) const DEFAULT_FILE: &str = "millstream.toml";
@@ -14,18 +16,49 @@ pub(crate) const DEFAULT_FILE: &str = "millstream.toml";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Config {
-    /// Where everything is kept: `file:` and a directory.
+    /// Where everything is kept: `file:` and a directory, or NATS servers.
     pub(crate) store: String,
-    /// Where health, readiness and metrics are served.
+    /// Where messages are: NATS servers; where the store is, if it is empty.
+    pub(crate) broker: String,
+    /// How many ranges a new data container has. A store on NATS keeps them for ever.
+    pub(crate) ranges: u32,
+    /// Where everything is served: the Cosmos DB protocol, health, readiness and metrics.
     pub(crate) listen: SocketAddr,
+    /// The Cosmos DB protocol.
+    pub(crate) gateway: GatewayConfig,
     /// The relay from the data container to the broker.
     pub(crate) relay: RelayConfig,
     /// Further destinations of events.
     pub(crate) webhooks: Vec<WebhookConfig>,
+    /// Where traces go.
+    pub(crate) traces: TracesConfig,
     /// `text` or `json`.
     pub(crate) log_format: LogFormat,
     /// What is logged, such as `info` or `warn,millstream_processor=debug`.
     pub(crate) log: String,
+}
+
+/// How the Cosmos DB protocol is served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct GatewayConfig {
+    /// The name of the environment variable with the account key in base64; where it is not set,
+    /// the public key of the emulators holds. Secrets do not belong in files.
+    pub(crate) key_env: String,
+    /// The same for a key that may only read; where it is not set, there is none.
+    pub(crate) read_only_key_env: String,
+    /// Speaks TLS, too, on the same port.
+    pub(crate) tls: bool,
+    /// A certificate chain in PEM; without it one is made at the first start and kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) certificate: Option<PathBuf>,
+    /// The key of that certificate in PEM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) certificate_key: Option<PathBuf>,
+    /// Names of this machine in the certificate that is made, besides localhost.
+    pub(crate) names: Vec<String>,
+    /// Refuses requests beyond the throughput of a container with 429.
+    pub(crate) enforce_throughput: bool,
 }
 
 /// How events reach the broker.
@@ -60,6 +93,21 @@ pub(crate) struct WebhookConfig {
     pub(crate) all_documents: bool,
 }
 
+/// Where traces go, if anywhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct TracesConfig {
+    /// The address of a collector for OTLP over HTTP, such as `http://127.0.0.1:4318`. Without one
+    /// nothing is traced.
+    pub(crate) endpoint: Option<String>,
+    /// What the collector knows this program as.
+    pub(crate) service: String,
+    /// Further headers of each request, `name=value` and commas between. Only from the environment:
+    /// secrets do not belong in files.
+    #[serde(skip)]
+    pub(crate) headers: String,
+}
+
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -75,11 +123,29 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             store: "file:./data".to_owned(),
+            broker: String::new(),
+            ranges: 1,
             listen: SocketAddr::from(([127, 0, 0, 1], 8081)),
+            gateway: GatewayConfig::default(),
             relay: RelayConfig::default(),
             webhooks: Vec::new(),
+            traces: TracesConfig::default(),
             log_format: LogFormat::Text,
             log: "warn".to_owned(),
+        }
+    }
+}
+
+impl Default for GatewayConfig {
+    fn default() -> Self {
+        Self {
+            key_env: "MILLSTREAM_ACCOUNT_KEY".to_owned(),
+            read_only_key_env: "MILLSTREAM_READ_ONLY_KEY".to_owned(),
+            tls: true,
+            certificate: None,
+            certificate_key: None,
+            names: Vec::new(),
+            enforce_throughput: false,
         }
     }
 }
@@ -96,11 +162,34 @@ impl Default for RelayConfig {
     }
 }
 
+impl Default for TracesConfig {
+    fn default() -> Self {
+        Self { endpoint: None, service: "millstream".to_owned(), headers: String::new() }
+    }
+}
+
+impl TracesConfig {
+    /// Takes over what the variables say that every program with OpenTelemetry knows.
+    fn take_environment(&mut self, variable: &impl Fn(&str) -> Option<String>) {
+        let variable = |name: &str| variable(name).filter(|it| !it.is_empty());
+        let endpoint = variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+            .or_else(|| variable("OTEL_EXPORTER_OTLP_ENDPOINT"));
+        self.endpoint = endpoint.or(self.endpoint.take()).filter(|it| !it.is_empty());
+        if let Some(service) = variable("OTEL_SERVICE_NAME") {
+            self.service = service;
+        }
+        let headers = variable("OTEL_EXPORTER_OTLP_TRACES_HEADERS")
+            .or_else(|| variable("OTEL_EXPORTER_OTLP_HEADERS"));
+        self.headers = headers.unwrap_or_default();
+    }
+}
+
 /// What the command line says; nothing means that the file or the environment decides.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overrides {
     pub(crate) file: Option<PathBuf>,
     pub(crate) store: Option<String>,
+    pub(crate) broker: Option<String>,
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) log: Option<String>,
 }
@@ -118,9 +207,13 @@ impl Config {
         if let Some(store) = overrides.store.clone().or_else(|| variable("MILLSTREAM_STORE")) {
             config.store = store;
         }
+        if let Some(broker) = overrides.broker.clone().or_else(|| variable("MILLSTREAM_BROKER")) {
+            config.broker = broker;
+        }
         if let Some(log) = overrides.log.clone().or_else(|| variable("MILLSTREAM_LOG")) {
             config.log = log;
         }
+        config.traces.take_environment(&variable);
         if let Some(listen) = variable("MILLSTREAM_LISTEN") {
             config.listen = listen.parse().map_err(|_| {
                 Failure::usage(format!(
@@ -136,16 +229,34 @@ impl Config {
         Ok(config)
     }
 
-    /// The directory of the store.
-    pub(crate) fn directory(&self) -> Result<PathBuf> {
-        match self.store.strip_prefix("file:") {
-            Some(path) if !path.is_empty() => Ok(PathBuf::from(path)),
-            _ => Err(Failure::usage(format!(
-                "store is {:?}: this version keeps everything in a directory; write file: and its \
-                 path, such as file:./data",
-                self.store
-            ))),
+    /// Where the store is.
+    pub(crate) fn store_place(&self) -> Result<Place> {
+        Place::parse("store", &self.store)
+    }
+
+    /// The NATS servers of the broker; none if messages are in the store itself.
+    pub(crate) fn broker_url(&self) -> Result<Option<String>> {
+        if self.broker.is_empty() {
+            return Ok(match self.store_place()? {
+                Place::Directory(_) => None,
+                Place::Nats(url) => Some(url),
+            });
         }
+        match Place::parse("broker", &self.broker)? {
+            Place::Nats(url) => Ok(Some(url)),
+            Place::Directory(_) => Err(Failure::usage(
+                "broker is a directory: messages are in the store unless NATS servers are named, \
+                 so leave it out",
+            )),
+        }
+    }
+
+    /// The directory of the store; there is none on NATS.
+    pub(crate) fn directory(&self) -> Result<Option<PathBuf>> {
+        Ok(match self.store_place()? {
+            Place::Directory(path) => Some(path),
+            Place::Nats(_) => None,
+        })
     }
 
     fn file(overrides: &Overrides, variable: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
@@ -167,13 +278,23 @@ impl Config {
 
     /// Refuses what cannot work, with a sentence that says what to write instead.
     fn check(&self) -> Result<()> {
-        self.directory()?;
+        self.broker_url()?;
+        if !(1..=1000).contains(&self.ranges) {
+            return Err(Failure::usage("ranges must be between 1 and 1000"));
+        }
         if self.relay.topic.is_empty() {
             return Err(Failure::usage("relay.topic is empty: name the topic events go to"));
         }
         if !(1..=64).contains(&self.relay.leases_per_range) {
             return Err(Failure::usage("relay.leases_per_range must be between 1 and 64"));
         }
+        if self.gateway.certificate.is_some() != self.gateway.certificate_key.is_some() {
+            return Err(Failure::usage(
+                "gateway.certificate and gateway.certificate_key belong together: set both, or \
+                 neither to have a certificate made",
+            ));
+        }
+        traces::check(&self.traces)?;
         let mut names: Vec<&str> = self.webhooks.iter().map(|it| it.name.as_str()).collect();
         names.sort_unstable();
         if let Some(twice) = names.windows(2).find(|it| it[0] == it[1]) {
@@ -210,6 +331,24 @@ mod tests {
         assert_eq!(Config::load(&overrides, environment).unwrap().store, "file:c");
     }
 
+    #[test]
+    fn traces_are_off_unless_the_file_or_the_environment_names_an_endpoint() {
+        let config = Config::load(&written("").1, nothing).unwrap();
+        assert_eq!(config.traces, TracesConfig::default());
+        let (_directory, overrides) = written("[traces]\nendpoint = \"http://file\"");
+        let found = Config::load(&overrides, nothing).unwrap().traces.endpoint;
+        assert_eq!(found.as_deref(), Some("http://file"));
+        let environment = |name: &str| match name {
+            "OTEL_EXPORTER_OTLP_ENDPOINT" => Some("http://here".to_owned()),
+            "OTEL_SERVICE_NAME" => Some("shop".to_owned()),
+            "OTEL_EXPORTER_OTLP_HEADERS" => Some("a=b".to_owned()),
+            _ => None,
+        };
+        let traces = Config::load(&overrides, environment).unwrap().traces;
+        assert_eq!(traces.endpoint.as_deref(), Some("http://here"));
+        assert_eq!((traces.service.as_str(), traces.headers.as_str()), ("shop", "a=b"));
+    }
+
     #[track_caller]
     fn check_refused(text: &str, expected: &str) {
         let (_directory, overrides) = written(text);
@@ -219,10 +358,15 @@ mod tests {
 
     #[test]
     fn what_cannot_work_is_refused_with_a_sentence() {
-        check_refused("store = \"nats://here\"", "write file: and its path");
+        check_refused("store = \"redis://here\"", "write file: and a directory");
+        check_refused("store = \"nats://\"", "store is wrong");
+        check_refused("broker = \"file:a\"", "leave it out");
+        check_refused("ranges = 0", "between 1 and 1000");
         check_refused("stroe = \"file:a\"", "unknown field");
         check_refused("[relay]\ntopic = \"\"", "name the topic");
+        check_refused("[traces]\nendpoint = \"here\"", "the address of a collector");
         check_refused("[relay]\nleases_per_range = 0", "between 1 and 64");
+        check_refused("[gateway]\ncertificate = \"a.pem\"", "belong together");
         let twice = "[[webhooks]]\nname = \"a\"\nurl = \"http://a\"\n".repeat(2);
         check_refused(&twice, "rename one");
     }

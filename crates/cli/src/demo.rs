@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::failure::{Failure, Result};
+use crate::messages::{MessageService, Subscription};
 use crate::relaying::{self, RelayPlan};
 use crate::system::{DEMO_RELAY, DEMO_SOURCE, DEMO_SUBSCRIPTION, DEMO_WEBHOOK, System};
 
@@ -30,6 +31,7 @@ pub(crate) struct Demo {
     pub(crate) figures: DemoFigures,
     generator: Generator,
     projection: SearchProjection,
+    receiving: MessageService,
 }
 
 /// What the parts of the demonstration count.
@@ -49,8 +51,10 @@ impl Demo {
         per_second: f64,
     ) -> Result<Self> {
         let clock = || Arc::clone(&system.clock);
-        let containers = ContactContainers::prepare(&system.store).await?;
-        system.ensure_topic(DEMO_RELAY, &[DEMO_SUBSCRIPTION.to_owned()]).await?;
+        let store = &*system.store.containers;
+        let mut containers = ContactContainers::prepare(store).await?;
+        containers.data = system.traces.container(containers.data);
+        system.messages.ensure_topic(DEMO_RELAY, &[DEMO_SUBSCRIPTION.to_owned()]).await?;
         let service = ContactService::new(&containers.data, clock(), Arc::clone(&system.ids));
         let service = service.map_err(|error| Failure::other(error.report()))?;
         let index = SearchIndex::new(&containers.search);
@@ -59,7 +63,9 @@ impl Demo {
         let options = GeneratorOptions::default().per_second(per_second).seed(seed);
         let generator = Generator::new(service.clone(), clock(), options);
         let path = format!("{DEMO_RELAY}/Subscriptions/{DEMO_SUBSCRIPTION}");
-        let subscriber = Arc::new(system.broker.subscriber(path));
+        let Subscription { subscriber, service: receiving } =
+            system.messages.subscriber(DEMO_RELAY, DEMO_SUBSCRIPTION).await?;
+        let subscriber = system.traces.subscriber(subscriber, &path);
         let options = ProjectionOptions::default();
         let projection = SearchProjection::new(subscriber, index.clone(), clock(), options);
         let signer = Signer::new(&secret(&*system.ids))?;
@@ -67,7 +73,7 @@ impl Demo {
         let options = WebhookOptions::default().signer(signer);
         let webhook = Webhook::new(&format!("http://{address}/hook"), options)?.clock(clock());
         let options = relaying::options(config, DEMO_SOURCE);
-        let broker = Arc::new(system.broker.publisher(DEMO_RELAY));
+        let broker = system.messages.publisher(DEMO_RELAY).await?;
         let relay = |name: &str, publisher| RelayPlan {
             name: name.to_owned(),
             data: containers.data.clone(),
@@ -86,6 +92,7 @@ impl Demo {
             },
             generator,
             projection,
+            receiving,
         })
     }
 
@@ -93,6 +100,7 @@ impl Demo {
     pub(crate) fn start(self, tasks: &mut JoinSet<()>, shutdown: &CancellationToken) {
         tasks.spawn(self.generator.run(shutdown.clone()));
         tasks.spawn(self.projection.run(shutdown.clone()));
+        tasks.spawn(self.receiving.run(shutdown.clone()));
     }
 }
 

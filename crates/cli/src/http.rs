@@ -124,6 +124,8 @@ fn consumers(demo: &DemoFigures, page: &mut Page) {
 
 async fn page(service: &Service) -> Result<String> {
     let mut page = Page::default();
+    let dropped = service.system.traces.dropped();
+    page.add("millstream_traces_dropped_total", "counter", "", dropped);
     let views = service.board.views();
     for view in &views {
         let is_up = u8::from(view.trouble.is_none());
@@ -149,7 +151,7 @@ async fn page(service: &Service) -> Result<String> {
         page.add("millstream_relay_parked_sequences", "gauge", &label, parked);
     }
     service.figures.write(&mut page);
-    let topics = admin::topics(&service.system)?;
+    let topics = admin::topics(&service.system).await?;
     for entity in topics.iter().filter(|it| it.counts.is_some()) {
         let counts = entity.counts.clone().unwrap_or_default();
         let states = [

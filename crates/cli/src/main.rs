@@ -9,15 +9,20 @@ mod arguments;
 mod client;
 mod config;
 mod demo;
+mod entrance;
 mod failure;
 mod figures;
 mod http;
 mod live;
+mod messages;
+mod migrate;
 mod output;
+mod places;
 mod relaying;
 mod show;
 mod system;
 mod tail;
+mod traces;
 mod transfer;
 mod up;
 mod verify;
@@ -28,13 +33,14 @@ use std::process::ExitCode;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
-use crate::admin::{Request, parse_start};
+use crate::admin::{ReplayRequest, Request, parse_start};
 use crate::arguments::{
     Arguments, Command, ConfigCommand, FeedArguments, FeedCommand, Form, ParkedCommand,
 };
 use crate::client::Client;
 use crate::config::{Config, LogFormat};
 use crate::failure::{Failure, Result};
+use crate::migrate::migrate;
 use crate::output::say;
 use crate::show::show;
 use crate::tail::{TailOptions, tail};
@@ -79,12 +85,14 @@ async fn run(arguments: Arguments) -> Result<()> {
             ask(&config, Request::Peek { path, from, max, session }, form).await
         }
         Command::Feed { command } => feed(&config, command).await,
-        Command::Replay { from, to, container, form } => {
+        Command::Replay { from, to, subscription, container, form } => {
             parse_start(&from)?;
-            ask(&config, Request::Replay { container, from, to }, form).await
+            let request = ReplayRequest { container, from, to, subscription };
+            ask(&config, Request::Replay(request), form).await
         }
         Command::Export { container, file } => export(&config, &container, file).await,
         Command::Import { container, file } => import(&config, &container, file).await,
+        Command::Migrate(arguments) => migrate(arguments).await,
         Command::Verify { form } => verify(&config, form.json).await,
     }
 }

@@ -15,11 +15,11 @@ use crate::system::System;
 
 /// How long a relay that ended rests before it is started again.
 const PAUSE: Duration = Duration::from_secs(3);
-/// Only one process can have the store open, so whoever held a lease before is gone, and this is
-/// how long that takes to be believed.
+/// How long it takes to be believed that a relay of this process that ended is gone; on NATS, how
+/// soon others go on after the death of a process.
 const LEASE_DURATION: Duration = Duration::from_secs(5);
 const ROUND_INTERVAL: Duration = Duration::from_secs(1);
-/// The name of the instance; there is one per store.
+/// The name of the instance in a directory; there is one. On NATS each has a name of its own.
 const INSTANCE: &str = "up";
 
 /// A relay that is to run.
@@ -94,6 +94,7 @@ pub(crate) fn options(config: &Config, source: &str) -> RelayOptions {
         .start(StartPosition::Beginning)
         .batch_items_max(500)
         .in_flight_items_max(4_000)
+        .checkpoint(RelayOptions::CHECKPOINT)
         .lease_duration(LEASE_DURATION)
         .round_interval(ROUND_INTERVAL)
         .leases_per_range(config.relay.leases_per_range);
@@ -111,14 +112,27 @@ pub(crate) async fn keep_running(
 ) {
     board.note(&plan.name, |it| it.trouble = Some("it has not started yet".to_owned()));
     let metrics: Arc<dyn Metrics> = figures;
+    // Only one process can have a directory open, so whoever held the leases when this one began is
+    // gone. A relay of this process that failed may not have come to its end everywhere. On NATS
+    // there are others.
+    let (instance, mut is_first) = match &system.store.nats {
+        Some(_) => (format!("{INSTANCE}-{}", system.ids.next_id()), false),
+        None => (INSTANCE.to_owned(), true),
+    };
     while !shutdown.is_cancelled() {
-        let relay = Relay::new(&plan.data, &system.leases, &plan.name)
+        let mut relay = Relay::new(&plan.data, &system.leases, &plan.name)
             .options(plan.options.clone())
-            .instance(INSTANCE)
+            .instance(instance.as_str())
             .clock(Arc::clone(&system.clock))
             .ids(Arc::clone(&system.ids))
             .metrics(Arc::clone(&metrics))
             .spawn_with(|work| drop(tokio::spawn(work)));
+        if let Some(observer) = system.traces.relay(&plan.name) {
+            relay = relay.observer(observer);
+        }
+        if std::mem::take(&mut is_first) {
+            relay = relay.predecessor_is_dead();
+        }
         let outcome = match relay.start(Arc::clone(&plan.publisher)).await {
             Ok(mut started) => {
                 tokio::spawn(log(plan.name.clone(), started.notifications()));

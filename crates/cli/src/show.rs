@@ -49,7 +49,11 @@ fn replayed(row: &ReplayRow) -> String {
         0 => String::new(),
         count => format!(", {count} refused for good"),
     };
-    format!("{sent}{refused}; a destination that detects duplicates drops those it knows\n")
+    let note = match row.is_directed {
+        true => "the other subscriptions got nothing",
+        false => "a destination that detects duplicates drops those it knows",
+    };
+    format!("{sent}{refused}; {note}\n")
 }
 
 fn topics(rows: &[EntityRow]) -> String {

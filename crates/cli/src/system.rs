@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contacts::ContactContainers;
-use millstream_broker::{
-    Broker, BrokerOptions, BrokerService, SubscriptionSettings, TopicSettings,
-};
+use millstream_broker::{Broker, BrokerOptions};
 use millstream_core::{
     Clock, Container, ContainerName, ContainerSettings, Containers, ErrorKind, IdSource,
     PartitionKeyDefinition, RandomIds, SystemClock, TimeToLive,
 };
 use millstream_processor::{DeadLetters, Estimator, Operations};
-use millstream_store::Store;
 
-use crate::config::Config;
+use crate::config::{Config, TracesConfig};
 use crate::failure::{Failure, Result};
+use crate::messages::{MessageService, Messages};
+use crate::places::{OpenStore, connect};
+use crate::traces::{Exporter, Traces};
 
 /// The database of the user.
 const APP: &str = "app";
@@ -35,16 +35,17 @@ pub(crate) const DEMO_SOURCE: &str = "contacts";
 /// Longest time one call to the dead letters may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An open data directory.
-#[derive(Clone, Debug)]
+/// An open store and its broker.
+#[derive(Clone)]
 pub(crate) struct System {
-    pub(crate) store: Store,
-    pub(crate) broker: Broker,
+    pub(crate) store: OpenStore,
+    pub(crate) messages: Messages,
     pub(crate) leases: Container,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn IdSource>,
     pub(crate) relays: Vec<RelayName>,
     pub(crate) config: Config,
+    pub(crate) traces: Traces,
 }
 
 /// A relay that there may be.
@@ -57,37 +58,45 @@ pub(crate) struct RelayName {
 
 impl System {
     /// Opens everything, making what is missing.
-    pub(crate) async fn open(config: &Config) -> Result<(Self, BrokerService)> {
-        let store = Store::open(config.directory()?)?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-        let ids: Arc<dyn IdSource> = Arc::new(RandomIds::new(Arc::clone(&clock)));
-        let expiring = settings("/partitionKey")?.default_ttl(TimeToLive::Never);
-        ensure(&store, APP, "data", expiring).await?;
-        ensure(&store, APP, "leases", settings("/id")?).await?;
-        let leases = ensure(&store, OWN, "leases", settings("/partitionKey")?).await?;
-        let container = ensure(&store, OWN, "broker", settings("/partitionKey")?).await?;
-        let options = BrokerOptions::default();
-        let opened = Broker::open(&container, options, Arc::clone(&clock), Arc::clone(&ids));
-        let (broker, service) = opened.await?;
-        let relays = relays(config)?;
-        let config = config.clone();
-        let system = Self { store, broker, leases, clock, ids, relays, config };
+    pub(crate) async fn open(config: &Config) -> Result<(Self, MessageService)> {
+        let (system, service, _) = Self::open_with(config, &TracesConfig::default()).await?;
         Ok((system, service))
     }
 
-    /// Makes sure that a topic and its subscriptions exist. The broker's service must run.
-    pub(crate) async fn ensure_topic(&self, topic: &str, subscriptions: &[String]) -> Result<()> {
-        unless_exists(self.broker.create_topic(topic, TopicSettings::default()).await)?;
-        for name in subscriptions {
-            let settings = SubscriptionSettings::with_sessions();
-            unless_exists(self.broker.create_subscription(topic, name, settings).await)?;
-        }
-        Ok(())
+    /// The same with traces, which are sent while the exporter runs.
+    pub(crate) async fn open_with(
+        config: &Config,
+        traces: &TracesConfig,
+    ) -> Result<(Self, MessageService, Option<Exporter>)> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let ids: Arc<dyn IdSource> = Arc::new(RandomIds::new(Arc::clone(&clock)));
+        let (traces, exporter) = Traces::new(traces, &clock, &ids)?;
+        let store = config.store_place()?.open().await?;
+        let containers = &*store.containers;
+        let expiring = settings("/partitionKey")?.default_ttl(TimeToLive::Never);
+        ensure(containers, APP, "data", expiring.ranges(config.ranges)).await?;
+        ensure(containers, APP, "leases", settings("/id")?).await?;
+        let leases = ensure(containers, OWN, "leases", settings("/partitionKey")?).await?;
+        let (messages, service) = match config.broker_url()? {
+            Some(url) => (Messages::Nats(Arc::new(connect(&url).await?)), MessageService::Nothing),
+            None => {
+                let container = ensure(containers, OWN, "broker", settings("/partitionKey")?);
+                let (clock, ids) = (Arc::clone(&clock), Arc::clone(&ids));
+                let options = BrokerOptions::default();
+                let opened = Broker::open(&container.await?, options, clock, ids).await?;
+                (Messages::Own(opened.0), MessageService::Own(opened.1))
+            }
+        };
+        let relays = relays(config)?;
+        let config = config.clone();
+        let system = Self { store, messages, leases, clock, ids, relays, config, traces };
+        Ok((system, service, exporter))
     }
 
     /// The container that somebody names, such as `app/data`.
     pub(crate) async fn container(&self, name: &str) -> Result<Container> {
-        Ok(self.store.open(&parse_name(name)?).await?)
+        let opened = self.store.containers.open(&parse_name(name)?).await?;
+        Ok(self.traces.container(opened))
     }
 
     /// The `source` of the events of a container.
@@ -100,7 +109,7 @@ impl System {
 
     /// Looks at a relay; none if its container does not exist.
     pub(crate) async fn look(&self, relay: &RelayName) -> Result<Option<RelayTools>> {
-        let data = match self.store.open(&relay.data).await {
+        let data = match self.store.containers.open(&relay.data).await {
             Ok(data) => data,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -176,7 +185,7 @@ fn settings(partition_key: &str) -> Result<ContainerSettings> {
 }
 
 async fn ensure(
-    store: &Store,
+    store: &dyn Containers,
     database: &str,
     container: &str,
     settings: ContainerSettings,

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use millstream_core::Publisher;
+use millstream_backend_nats::NatsStore;
+use millstream_core::{Clock, Publisher};
 use millstream_webhook::{Signer, Webhook, WebhookOptions};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -17,16 +17,18 @@ use tokio_util::sync::CancellationToken;
 use crate::client::Address;
 use crate::config::{Config, WebhookConfig};
 use crate::demo::{self, Demo};
+use crate::entrance::Entrance;
 use crate::failure::{Failure, Result};
 use crate::figures::Figures;
 use crate::http::{self, Service};
 use crate::live::Live;
 use crate::output::say;
+use crate::places::Place;
 use crate::relaying::{self, Board, RelayPlan, keep_running};
 use crate::system::{self, RELAY, System, webhook_relay};
 
-/// How long requests that have begun may take when the program stops.
-const SERVER_GRACE: Duration = Duration::from_secs(5);
+/// How often a store on NATS is rid of what has expired.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What was asked for.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +42,7 @@ pub(crate) struct UpOptions {
 /// Runs until a signal.
 pub(crate) async fn up(config: &Config, options: UpOptions) -> Result<()> {
     let mut signals = Signals::new()?;
+    let entrance = Entrance::prepare(config, |name| std::env::var(name).ok())?;
     let listener = TcpListener::bind(config.listen).await.map_err(|error| {
         let listen = config.listen;
         Failure::other(format!(
@@ -47,13 +50,15 @@ pub(crate) async fn up(config: &Config, options: UpOptions) -> Result<()> {
         ))
     })?;
     let address = reachable(listener.local_addr()?);
-    let (system, service) = System::open(config).await?;
+    let (system, service, exporter) = System::open_with(config, &config.traces).await?;
+    let exporter = exporter.map(|it| Stoppable::start(|shutdown| it.run(shutdown)));
     let broker = Stoppable::start(|shutdown| service.run(shutdown));
     let plan = Plan::prepare(&system, config, options, address).await?;
     let figures = plan.demo.as_ref().map(|it| it.figures.clone());
     let board = Arc::new(Board::default());
-    let running = plan.start(&system, &board, broker, listener)?;
-    announce(config, address, options.demo);
+    let running = plan.start(&system, &board, broker, &entrance, listener).await?;
+    let running = Running { exporter, ..running };
+    announce(config, &entrance, address, options.demo);
 
     let mut live = Live::new(system.clone(), board, figures);
     tokio::select! {
@@ -78,7 +83,8 @@ struct Plan {
     relays: Vec<RelayPlan>,
     demo: Option<Demo>,
     address: Address,
-    address_file: PathBuf,
+    /// Where commands on this machine find it; on NATS they need nobody.
+    address_file: Option<PathBuf>,
 }
 
 /// What runs.
@@ -87,8 +93,9 @@ struct Running {
     stop_work: CancellationToken,
     server: Stoppable,
     broker: Stoppable,
+    exporter: Option<Stoppable>,
     /// Goes away with the process it tells of.
-    _note: AddressNote,
+    _note: Option<AddressNote>,
 }
 
 /// A task that can be told to end.
@@ -115,16 +122,17 @@ impl Plan {
             relays.append(&mut prepared.relays);
             demo = Some(prepared);
         }
-        let address_file = Address::file(&config.directory()?);
+        let address_file = config.directory()?.map(|it| Address::file(&it));
         let address = Address { address, token: demo::secret(&*system.ids) };
         Ok(Self { relays, demo, address, address_file })
     }
 
-    fn start(
+    async fn start(
         self,
         system: &System,
         board: &Arc<Board>,
         broker: Stoppable,
+        entrance: &Entrance,
         listener: TcpListener,
     ) -> Result<Running> {
         let figures = Arc::new(Figures::default());
@@ -142,13 +150,17 @@ impl Plan {
             router = router.merge(demo.router.clone());
             demo.start(&mut work, &stop_work);
         }
-        let server = Stoppable::start(|shutdown| serve(listener, router, shutdown));
+        if let Some(store) = system.store.nats.clone() {
+            work.spawn(maintain(store, Arc::clone(&system.clock), stop_work.clone()));
+        }
+        let server = entrance.server(listener, entrance.router(system, router).await?);
+        let server = Stoppable::start(|shutdown| server.run(shutdown));
         for plan in self.relays {
             let (board, figures) = (Arc::clone(board), Arc::clone(&figures));
             work.spawn(keep_running(system.clone(), plan, board, figures, stop_work.clone()));
         }
-        let note = AddressNote::write(self.address_file, &self.address)?;
-        Ok(Running { work, stop_work, server, broker, _note: note })
+        let note = self.address_file.map(|it| AddressNote::write(it, &self.address)).transpose()?;
+        Ok(Running { work, stop_work, server, broker, exporter: None, _note: note })
     }
 }
 
@@ -157,9 +169,12 @@ impl Running {
     async fn stop(mut self) {
         self.stop_work.cancel();
         while self.work.join_next().await.is_some() {}
-        // A request that takes longer is cut off.
-        let _ = tokio::time::timeout(SERVER_GRACE, self.server.stop()).await;
+        // Requests that take longer than the server's grace are cut off.
+        self.server.stop().await;
         self.broker.stop().await;
+        if let Some(exporter) = self.exporter {
+            exporter.stop().await;
+        }
     }
 }
 
@@ -218,11 +233,11 @@ impl Drop for AddressNote {
 }
 
 async fn events_relay(system: &System, config: &Config) -> Result<RelayPlan> {
-    system.ensure_topic(&config.relay.topic, &config.relay.subscriptions).await?;
+    system.messages.ensure_topic(&config.relay.topic, &config.relay.subscriptions).await?;
     Ok(RelayPlan {
         name: RELAY.to_owned(),
         data: system.container(&system::data_name()?.to_string()).await?,
-        publisher: Arc::new(system.broker.publisher(config.relay.topic.as_str())),
+        publisher: system.messages.publisher(&config.relay.topic).await?,
         options: relaying::options(config, &config.relay.source),
     })
 }
@@ -252,11 +267,17 @@ async fn webhook_plan(
     Ok(RelayPlan { name: webhook_relay(&webhook.name), data, publisher, options })
 }
 
-async fn serve(listener: TcpListener, router: Router, shutdown: CancellationToken) {
-    let service = router.into_make_service_with_connect_info::<SocketAddr>();
-    let serving = axum::serve(listener, service).with_graceful_shutdown(shutdown.cancelled_owned());
-    if let Err(error) = serving.await {
-        tracing::error!(%error, "could not go on listening");
+/// Removes what has expired, until `shutdown`. Any number of processes may do so.
+async fn maintain(store: NatsStore, clock: Arc<dyn Clock>, shutdown: CancellationToken) {
+    loop {
+        if let Err(error) = store.maintain().await {
+            tracing::warn!(error = error.report(), "could not remove what has expired");
+        }
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            () = clock.sleep(MAINTENANCE_INTERVAL) => (),
+        }
     }
 }
 
@@ -271,18 +292,32 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     }
 }
 
-fn announce(config: &Config, address: SocketAddr, has_demo: bool) {
+/// Where everything is, without secrets.
+fn places(config: &Config) -> String {
+    let store = config.store_place().map(|it| it.shown()).unwrap_or_default();
+    match Place::parse("broker", &config.broker) {
+        Ok(broker) => format!("{store}, messages in {}", broker.shown()),
+        Err(_) => store,
+    }
+}
+
+fn announce(config: &Config, entrance: &Entrance, address: SocketAddr, has_demo: bool) {
     let topic = &config.relay.topic;
     let mut text = format!(
         "millstream is up\n\
          \x20 data       {}\n\
+         {}\
          \x20 relay      app/data -> topic {topic}\n\
          \x20 health     http://{address}/health, /ready\n\
          \x20 metrics    http://{address}/metrics\n",
-        config.store
+        places(config),
+        entrance.describe(address),
     );
     for webhook in &config.webhooks {
         text += &format!("  webhook    app/data -> {}\n", webhook.name);
+    }
+    if let Some(endpoint) = &config.traces.endpoint {
+        text += &format!("  traces     {endpoint}\n");
     }
     if has_demo {
         text += &format!(

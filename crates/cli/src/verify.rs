@@ -55,7 +55,11 @@ struct Numbers {
 
 /// Checks the data directory of the configuration.
 pub(crate) async fn verify(config: &Config, json: bool) -> Result<()> {
-    let directory = config.directory()?;
+    let Some(directory) = config.directory()? else {
+        return Err(Failure::usage(
+            "only a directory can be verified; the servers look after theirs",
+        ));
+    };
     if !system::exists(&directory) {
         return Err(Failure::other(format!("there is no store in {}", directory.display())));
     }

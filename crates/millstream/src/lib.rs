@@ -22,6 +22,7 @@
 //! - `embedded` (default): `Store`, its options and its figures.
 //! - `processor`, `outbox`, `relay`, `broker` (default): the modules of these names.
 //! - `webhook`: the module `webhook`, with an HTTP client and TLS.
+//! - `nats`: the module `nats`, store and topics on NATS JetStream, with its client.
 //!
 //! # What is promised
 //!
@@ -30,8 +31,8 @@
 //!
 //! # Not here
 //!
-//! A runtime: every future runs on any executor (but those of `webhook`, which need Tokio). A
-//! network protocol: there is none yet.
+//! A runtime: every future runs on any executor (but those of `webhook` and `nats`, which need
+//! Tokio). The server side of a network protocol: that is the program `millstream`.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -159,6 +160,17 @@ pub mod broker {
 #[cfg(feature = "webhook")]
 pub mod webhook {
     pub use millstream_webhook::{Signer, Webhook, WebhookOptions};
+}
+
+/// Everything on NATS JetStream: `NatsStore` for containers, `NatsTopic` for messages.
+#[cfg(feature = "nats")]
+pub mod nats {
+    pub use millstream_backend_nats::{
+        AsideMessage, Connection, ConnectionOptions, Credentials, DeadLetters, LANES_MAX,
+        LEASE_MIN, LOCK_DURATION_MAX, Maintained, NatsPublisher, NatsSession, NatsStore,
+        NatsSubscriber, NatsSubscriberService, NatsTopic, PUBLISH_BYTES_MAX, PUBLISH_MESSAGES_MAX,
+        SubscriptionOptions, TopicOptions,
+    };
 }
 
 /// What a backend of one's own needs besides the ports: checked batches, positions as text, bodies.

@@ -3,18 +3,19 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use millstream_crash::{Error, Random, Result};
-use millstream_prove::{Mutant, Phase};
+use millstream_prove::{Mutant, Part, Phase, StoreKind};
 
 pub(crate) const HELP: &str = "\
-Kills a service, its relay, its broker and its consumer over and over, and counts what arrives.
+Kills a service with its relay, a broker and a consumer over and over, and counts what arrives.
 
 usage: millstream-prove [OPTION VALUE]...
 
-  --rounds N     kills with SIGKILL (default 35); a few more, to bring a directory to its end
+  --rounds N     kills with SIGKILL (default 60); a few more, to bring a directory to its end
   --minutes M    go on for so long instead
   --seed N       same choices again (default: a fresh one, printed)
-  --life MILLIS  longest life of a node under load (default 1500)
+  --life MILLIS  longest time between two kills (default 800)
   --mutant NAME  plant a bug: acknowledge-early, no-inbox, reversed, settle-first
+  --store KIND   directory (default), nats (one server) or nats-cluster (three), which it starts
   --scratch DIR  where stores live (default: memory, if the system offers a directory there)
 
 A run that finds something says so and ends with 1.
@@ -30,7 +31,8 @@ pub(crate) struct Arguments {
     pub(crate) life_max: Duration,
     pub(crate) mutant: Option<Mutant>,
     pub(crate) scratch: PathBuf,
-    // What only a node is told.
+    pub(crate) store: StoreKind,
+    // What only a process is told that is to be killed.
     pub(crate) directory: PathBuf,
     pub(crate) phase: Phase,
     pub(crate) detects_duplicates: bool,
@@ -40,7 +42,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     Help,
     Prove,
-    Node,
+    Part(Part),
 }
 
 impl Arguments {
@@ -48,12 +50,13 @@ impl Arguments {
         let memory = PathBuf::from("/dev/shm");
         let mut parsed = Self {
             command: Command::Prove,
-            rounds: 35,
+            rounds: 60,
             duration: None,
             seed: Random::fresh_seed(),
-            life_max: Duration::from_millis(1500),
+            life_max: Duration::from_millis(800),
             mutant: None,
             scratch: if memory.is_dir() { memory } else { std::env::temp_dir() },
+            store: StoreKind::Directory,
             directory: PathBuf::new(),
             phase: Phase::Storm,
             detects_duplicates: false,
@@ -65,7 +68,10 @@ impl Arguments {
                     parsed.command = Command::Help;
                     return Ok(parsed);
                 }
-                "node" => parsed.command = Command::Node,
+                "service" => parsed.command = Command::Part(Part::Service),
+                "broker" => parsed.command = Command::Part(Part::Broker),
+                "consumer" => parsed.command = Command::Part(Part::Consumer),
+                "tell" => parsed.command = Command::Part(Part::Teller),
                 _ => {
                     let value = words.next();
                     let value = value.ok_or_else(|| misused(format!("{name} needs a value")))?;
@@ -87,6 +93,14 @@ impl Arguments {
             "--seed" => self.seed = number(name, value)?,
             "--life" => self.life_max = Duration::from_millis(number(name, value)?),
             "--mutant" => self.mutant = Some(value.parse()?),
+            "--store" => {
+                self.store = match value {
+                    "directory" => StoreKind::Directory,
+                    "nats" => StoreKind::Nats { servers: 1 },
+                    "nats-cluster" => StoreKind::Nats { servers: 3 },
+                    _ => return Err(misused(format!("there is no store {value:?}"))),
+                };
+            }
             "--scratch" => self.scratch = PathBuf::from(value),
             "--directory" => self.directory = PathBuf::from(value),
             "--phase" => {
@@ -134,7 +148,7 @@ mod tests {
         let parsed = parse("--mutant reversed --minutes 0.5 --seed 7").unwrap();
         assert_eq!(parsed.mutant, Some(Mutant::Reversed));
         assert_eq!(parsed.duration, Some(Duration::from_secs(30)));
-        assert_eq!((parsed.command, parsed.seed, parsed.rounds), (Command::Prove, 7, 35));
+        assert_eq!((parsed.command, parsed.seed, parsed.rounds), (Command::Prove, 7, 60));
         assert_eq!(parse("--rounds 3 --help").unwrap().command, Command::Help);
     }
 

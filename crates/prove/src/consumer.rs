@@ -4,17 +4,20 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use millstream_core::{
     Batch, Delivery, Documents, ItemId, Message, Operation, PartitionKey, SessionReceiver,
-    Settlement,
+    Settlement, Subscriber,
 };
 use millstream_crash::{Attempt, Error, Random, Result};
 use millstream_outbox::{Inbox, Incoming, Order, Outcome};
 use serde::{Deserialize, Serialize};
 
-use crate::current::{Current, LOCK_DURATION, PATH};
+use crate::broker_part::LOCK_DURATION;
+use crate::calm::items;
 use crate::mutant::Mutant;
+use crate::part::{PartOptions, Phase};
 use crate::publisher::version;
+use crate::remote::RemoteBroker;
 use crate::say::say;
-use crate::world::World;
+use crate::world::ConsumerWorld;
 
 /// Sessions that are handled beside each other.
 const SESSIONS: u64 = 6;
@@ -27,22 +30,51 @@ const STALLS: u64 = 100;
 const WORK: u64 = 4;
 const WORK_TIME: Duration = Duration::from_millis(2);
 /// The id of the document that holds what happened to a key.
-pub(crate) const PROJECTION: &str = "projection";
+const PROJECTION: &str = "projection";
 
 /// What happened to a key: the events that had their effect, in that order.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Projection {
+struct Projection {
     id: String,
-    pub(crate) partition_key: String,
+    partition_key: String,
     /// Versions and ids.
-    pub(crate) seen: Vec<(u64, String)>,
+    seen: Vec<(u64, String)>,
+}
+
+/// Handles messages until it is killed.
+pub(crate) async fn live(options: &PartOptions) -> Result<()> {
+    let world = ConsumerWorld::open(&options.directory).await?;
+    let consumer = Consumer {
+        broker: RemoteBroker::new(&options.directory),
+        documents: Arc::clone(&world.effects.documents),
+        inbox: Inbox::new(&world.effects, PROJECTION).attempt(|| "open the inbox")?,
+        stormy: options.phase == Phase::Storm,
+        mutant: options.mutant,
+    };
+    consumer.run(options.seed).await;
+    Ok(())
+}
+
+/// Says what effects there are.
+pub(crate) async fn tell(options: &PartOptions) -> Result<()> {
+    let world = ConsumerWorld::open(&options.directory).await?;
+    for item in items(&world.effects).await? {
+        if item.id.as_str() != PROJECTION {
+            continue;
+        }
+        let projection = decode(&item.body).attempt(|| "read a projection")?;
+        let seen: Vec<String> =
+            projection.seen.iter().map(|(version, id)| format!("{version}:{id}")).collect();
+        say(format!("effect {} {}", projection.partition_key, seen.join(" ")));
+    }
+    say("end".to_owned());
+    Ok(())
 }
 
 /// Takes messages, and writes down each of them once.
-#[derive(Clone)]
-pub(crate) struct Consumer {
-    current: Arc<Current>,
+struct Consumer {
+    broker: RemoteBroker,
     documents: Arc<dyn Documents>,
     inbox: Inbox,
     stormy: bool,
@@ -50,24 +82,9 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
-    pub(crate) fn new(
-        world: &World,
-        current: &Arc<Current>,
-        stormy: bool,
-        mutant: Option<Mutant>,
-    ) -> Result<Self> {
-        Ok(Self {
-            current: Arc::clone(current),
-            documents: Arc::clone(&world.effects.documents),
-            inbox: Inbox::new(&world.effects, PROJECTION).attempt(|| "open the inbox")?,
-            stormy,
-            mutant,
-        })
-    }
-
-    /// Handles messages until it is dropped.
-    pub(crate) async fn run(self, seed: u64) {
-        let consumer = &self;
+    /// Handles messages for ever.
+    async fn run(&self, seed: u64) {
+        let consumer = self;
         let work = (0..SESSIONS).map(|number| async move {
             let mut random = Random::new(seed ^ number);
             loop {
@@ -82,13 +99,12 @@ impl Consumer {
     }
 
     async fn handle_session(&self, random: &mut Random) -> Result<()> {
-        let broker = self.current.broker()?;
-        let accepted = broker.accept_session(PATH, None, WAIT).await;
+        let accepted = self.broker.accept_session(WAIT).await;
         let Some(session) = accepted.attempt(|| "accept a session")? else { return Ok(()) };
         let received = session.receive(MESSAGES_MAX, Duration::ZERO).await;
         let deliveries = received.attempt(|| "receive messages")?;
         if self.mutant == Some(Mutant::SettleFirst) {
-            settle(&session, &deliveries).await?;
+            settle(&*session, &deliveries).await?;
         }
         let mut done = 0;
         let mut outcome = Ok(());
@@ -106,7 +122,7 @@ impl Consumer {
             tokio::time::sleep(LOCK_DURATION * 2).await;
         }
         if self.mutant != Some(Mutant::SettleFirst) {
-            settle(&session, &deliveries[..done]).await?;
+            settle(&*session, &deliveries[..done]).await?;
         }
         // What failed stays first in its session.
         session.close().await.attempt(|| "give a session up")?;
@@ -170,7 +186,7 @@ impl Consumer {
 }
 
 /// Reads a projection.
-pub(crate) fn decode(body: &[u8]) -> millstream_core::Result<Projection> {
+fn decode(body: &[u8]) -> millstream_core::Result<Projection> {
     serde_json::from_slice(body)
         .map_err(|error| millstream_core::Error::invalid("read a projection", error))
 }

@@ -1,35 +1,44 @@
 //! The proof from end to end: real processes are killed with everything in them, and at the end
 //! every acknowledged commit must have had its effect once and in order.
 //!
-//! A *node* is a process with a service that commits entities and their events (one store), a
-//! relay, a broker (another store), and a consumer with its inbox (a third). [`prove`] kills it
-//! with SIGKILL at random moments and starts it again in the same directory. While it lives, the
-//! relay, the consumer and the broker are also killed one by one (their futures are dropped), the
-//! broker fails for a while or loses its answers, and one key in a thousand is refused. Then all
-//! is well again: parked keys are driven again, everything drains, and [`Truth`] compares what
-//! the node acknowledged with what the consumer has.
+//! Three processes, each with a store of its own: the **service** commits entities with their
+//! events, and relays them; the **broker** keeps the messages; the **consumer** gives each its
+//! effect, behind an inbox. [`prove`] kills one after the other with SIGKILL at random moments and
+//! starts it again in the same directory, and stops the broker for a while, which to the others is
+//! an outage. Meanwhile the relay is killed alone (its future is dropped), the way to the broker
+//! fails for a while or loses answers, and one key in a thousand is refused. Then all is well
+//! again, but for one more kill: parked keys are driven again, everything drains, and [`Truth`]
+//! compares what the service acknowledged with what the consumer has.
 //!
-//! What the processes are: a data directory belongs to one process, so SIGKILL takes the four parts
-//! of a node together; each alone is killed inside its process.
+//! Why the relay is no process of its own: a data directory belongs to one process, and the relay
+//! reads the feed of what the service commits. Every kill of the service is one of the relay, in
+//! the middle of whatever both did. The processes talk over a connection that is made for this
+//! proof (`wire`); network protocols are proved elsewhere.
+//!
+//! With [`StoreKind::Nats`] the stores of all three are on NATS servers, which are not killed here.
 //!
 //! Not here: loss of power (`millstream-crash`), simulated time (`millstream-sim`).
 //!
-//! Read `truth` first (what must hold), then `run` (the killer), `node` (the killed).
+//! Read `truth` first (what must hold), then `run` (the killer), `part` (the killed).
 
+mod broker_part;
 mod calm;
 mod consumer;
-mod current;
 mod mutant;
-mod node;
+mod nats;
+mod part;
+mod process;
 mod publisher;
+mod remote;
 mod run;
 mod say;
 mod service;
-mod storm;
+mod service_part;
 mod truth;
+mod wire;
 mod world;
 
 pub use crate::mutant::Mutant;
-pub use crate::node::{NodeOptions, Phase, run_node};
-pub use crate::run::{ProveOptions, prove};
+pub use crate::part::{Part, PartOptions, Phase, run_part};
+pub use crate::run::{ProveOptions, StoreKind, prove};
 pub use crate::truth::{Report, Truth};

@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use millstream_crash::{Attempt, Result};
-use millstream_prove::{NodeOptions, ProveOptions, Report, prove, run_node};
+use millstream_prove::{PartOptions, ProveOptions, Report, prove, run_part};
 
 use crate::arguments::{Arguments, Command, HELP};
 
@@ -30,9 +30,9 @@ fn run(arguments: Arguments) -> Result<bool> {
             print!("{HELP}");
             Ok(true)
         }
-        Command::Node => {
+        Command::Part(part) => {
             let Arguments { directory, seed, phase, detects_duplicates, mutant, .. } = arguments;
-            run_node(&NodeOptions { directory, seed, phase, detects_duplicates, mutant })?;
+            run_part(part, &PartOptions { directory, seed, phase, detects_duplicates, mutant })?;
             Ok(true)
         }
         Command::Prove => {
@@ -45,6 +45,7 @@ fn run(arguments: Arguments) -> Result<bool> {
                 life_max: arguments.life_max,
                 scratch: arguments.scratch,
                 mutant: arguments.mutant,
+                store: arguments.store,
             };
             let report = prove(&options, |report| {
                 progress(report);
@@ -57,11 +58,12 @@ fn run(arguments: Arguments) -> Result<bool> {
 }
 
 fn print(report: &Report) {
-    let Report { kills, relays_killed, consumers_killed, brokers_killed, outages, .. } = report;
+    let Report { kills, services_killed, consumers_killed, brokers_killed, .. } = report;
     println!();
-    println!("killed with SIGKILL     {kills} nodes (service, relay, broker and consumer at once)");
-    println!("killed inside a node    {relays_killed} relays, {consumers_killed} consumers,");
-    println!("                        {brokers_killed} brokers; {outages} outages of the broker");
+    println!("killed with SIGKILL     {kills} processes: {services_killed} services with relay,");
+    println!("                        {brokers_killed} brokers, {consumers_killed} consumers");
+    println!("killed alone            {} relays, inside their process", report.relays_killed);
+    println!("outages of the broker   {}", report.outages);
     println!("commits acknowledged    {} with {} events", report.commits, report.events);
     println!("committed unheard of    {} events", report.events_unacknowledged);
     println!("events with effect      {}", report.delivered);

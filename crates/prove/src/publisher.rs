@@ -7,8 +7,8 @@ use millstream_broker::{MESSAGE_BYTES_LIMIT, SEGMENT_BYTES_MAX, SEGMENT_MESSAGES
 use millstream_core::{Error, ErrorKind, Message, PublishLimits, Publisher, Result};
 use millstream_crash::Random;
 
-use crate::current::{Current, TOPIC};
 use crate::mutant::Mutant;
+use crate::remote::RemoteBroker;
 use crate::service::POISONED;
 
 /// In a storm one call in so many has no answer although part or all of it was kept.
@@ -32,7 +32,7 @@ pub(crate) struct Weather {
 /// The broker, and what can go wrong on the way to it.
 #[derive(Clone)]
 pub(crate) struct UnreliablePublisher {
-    pub(crate) current: Arc<Current>,
+    pub(crate) broker: RemoteBroker,
     pub(crate) weather: Arc<Weather>,
     pub(crate) mutant: Option<Mutant>,
 }
@@ -103,8 +103,7 @@ impl UnreliablePublisher {
         if self.mutant == Some(Mutant::Reversed) {
             messages.reverse();
         }
-        let broker = self.current.broker().map_err(|_| unreachable())?;
-        broker.publisher(TOPIC).publish(messages).await?;
+        self.broker.publish(&messages).await?;
         match lost {
             Some(_) => Err(unreachable().with_unknown_effect()),
             None => Ok(()),

@@ -1,28 +1,29 @@
-use std::io::{BufRead, BufReader, Read};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread::{self, JoinHandle};
+use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use millstream_core::{Clock, SystemClock};
 use millstream_crash::{Attempt, Error, Random, Result};
 
 use crate::mutant::Mutant;
+use crate::nats::NatsServers;
+use crate::part::Part;
+use crate::process::Process;
 use crate::truth::{Report, Truth};
 
-/// A directory sees so many kills in the storm and one in the calm, then a fresh one is used; the
-/// last check of a directory takes longer the more there is in it.
-const STORMS_PER_DIRECTORY: u64 = 6;
-/// One kill in so many comes while the node starts.
-const EARLY_KILLS: u64 = 6;
-/// A node that says nothing for so long is stuck.
-const SILENCE_MAX: Duration = Duration::from_secs(90);
+/// A directory sees so many kills in the storm, then a fresh one is used; the last check of a
+/// directory takes longer the more there is in it.
+const KILLS_PER_DIRECTORY: u64 = 18;
+/// One broker in so many is not killed but stopped for a while.
+const SUSPENSIONS: u64 = 3;
+const SUSPENSION_MILLIS_MAX: u64 = 400;
 
 /// How to prove it.
 #[derive(Clone, Debug)]
 pub struct ProveOptions {
-    /// This program, which is also the node.
+    /// This program, which is also the processes that are killed.
     pub executable: PathBuf,
     /// Kills; it may be a few more, because a directory is brought to its end.
     pub rounds: u64,
@@ -30,21 +31,35 @@ pub struct ProveOptions {
     pub duration: Option<Duration>,
     /// Moments of the kills; not exact, as they depend on the machine as well.
     pub seed: u64,
-    /// The longest time between the start of a node and its death.
+    /// The longest time between two kills.
     pub life_max: Duration,
     /// Directories are made in here.
     pub scratch: PathBuf,
     /// A bug to plant.
     pub mutant: Option<Mutant>,
+    /// What the stores are.
+    pub store: StoreKind,
 }
 
-/// Kills nodes again and again, lets each directory settle down at the end, and compares.
+/// What the stores of the processes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreKind {
+    /// Directories.
+    Directory,
+    /// So many NATS servers, fresh ones for each directory.
+    Nats {
+        /// How many.
+        servers: usize,
+    },
+}
+
+/// Kills processes again and again, lets each directory settle down at the end, and compares.
 ///
 /// `progress` is called after each directory; it ends the run by returning false.
 ///
 /// # Errors
 ///
-/// If a node cannot be started, or gets stuck.
+/// If a process cannot be started, or gets stuck.
 pub fn prove(options: &ProveOptions, mut progress: impl FnMut(&Report) -> bool) -> Result<Report> {
     let clock = SystemClock::default();
     let mut random = Random::new(options.seed);
@@ -59,24 +74,27 @@ pub fn prove(options: &ProveOptions, mut progress: impl FnMut(&Report) -> bool) 
             return Ok(report);
         }
         let left = match options.duration {
-            Some(_) => STORMS_PER_DIRECTORY,
-            None => (options.rounds - report.kills).saturating_sub(1),
+            Some(_) => KILLS_PER_DIRECTORY,
+            None => options.rounds - report.kills,
         };
         let directory = tempfile::Builder::new()
             .prefix("millstream-prove-")
             .tempdir_in(&options.scratch)
-            .attempt(|| "make a directory for the node")?;
-        let mut lives = Lives {
+            .attempt(|| "make a directory for the stores")?;
+        let _servers = match options.store {
+            StoreKind::Directory => None,
+            StoreKind::Nats { servers } => Some(NatsServers::start(directory.path(), servers)?),
+        };
+        let mut fleet = Fleet {
             options,
             directory: directory.path(),
             detects_duplicates,
+            running: BTreeMap::new(),
             truth: Truth::default(),
         };
-        for _ in 0..left.clamp(1, STORMS_PER_DIRECTORY) {
-            lives.storm(&mut random)?;
-        }
-        lives.calm(&mut random)?;
-        report.add(lives.truth.judge());
+        fleet.storm(left.clamp(1, KILLS_PER_DIRECTORY), &mut random)?;
+        fleet.calm(&mut random)?;
+        report.add(fleet.truth.judge());
         detects_duplicates = !detects_duplicates;
         if !progress(&report) {
             return Ok(report);
@@ -84,138 +102,97 @@ pub fn prove(options: &ProveOptions, mut progress: impl FnMut(&Report) -> bool) 
     }
 }
 
-/// The nodes of one directory, one after the other.
-struct Lives<'a> {
+/// The processes of one directory.
+struct Fleet<'a> {
     options: &'a ProveOptions,
     directory: &'a Path,
     detects_duplicates: bool,
+    running: BTreeMap<Part, Process>,
     truth: Truth,
 }
 
-impl Lives<'_> {
-    /// A node that is killed while everything goes wrong.
-    fn storm(&mut self, random: &mut Random) -> Result<()> {
-        let node = Node::start(self, "storm", random.next())?;
-        let heard = if random.one_in(EARLY_KILLS) {
-            thread::sleep(Duration::from_micros(random.below(100_000)));
-            Ok(())
-        } else {
-            let heard = node.wait_for("ack");
+impl Fleet<'_> {
+    /// Everything goes wrong.
+    fn storm(&mut self, kills: u64, random: &mut Random) -> Result<()> {
+        for part in Part::RUNNING {
+            self.start(part, "storm", random)?;
+        }
+        self.wait_for(Part::Service, "ack")?;
+        let mut killed = 0;
+        while killed < kills {
             let millis = u64::try_from(self.options.life_max.as_millis()).unwrap_or(u64::MAX);
             thread::sleep(Duration::from_millis(random.below(millis.max(1))));
-            heard
-        };
-        self.kill(node, heard)
+            let part = [Part::Service, Part::Service, Part::Consumer, Part::Broker];
+            let part = part[usize::try_from(random.below(4)).unwrap_or_default()];
+            if part == Part::Broker && random.one_in(SUSPENSIONS) {
+                let millis = random.below(SUSPENSION_MILLIS_MAX);
+                self.process(part)?.suspend(Duration::from_millis(millis))?;
+                self.truth.suspended();
+                continue;
+            }
+            self.kill(part)?;
+            killed += 1;
+            self.start(part, "storm", random)?;
+        }
+        Part::RUNNING.into_iter().try_for_each(|it| self.kill(it))
     }
 
-    /// A node that is killed while it recovers, then one that comes to its end.
+    /// Nothing goes wrong, except that one more process is killed while all recovers.
     fn calm(&mut self, random: &mut Random) -> Result<()> {
-        let node = Node::start(self, "calm", random.next())?;
-        let heard = node.wait_for("calm");
+        for part in Part::RUNNING {
+            self.start(part, "calm", random)?;
+        }
+        self.wait_for(Part::Service, "calm")?;
         thread::sleep(Duration::from_millis(random.below(1000)));
-        self.kill(node, heard)?;
-        let node = Node::start(self, "calm", random.next())?;
-        let heard = node.wait_for("end");
-        let said = node.end(false)?;
-        self.truth.hear(&said.text)?;
-        heard.map_err(|error| error.because(said.complaint))
+        let part = Part::RUNNING[usize::try_from(random.below(3)).unwrap_or_default()];
+        // The service may have come to its end already.
+        self.kill(part)?;
+        self.start(part, "calm", random)?;
+        self.wait_for(Part::Service, "drained")?;
+        self.end(Part::Service, false)?;
+        self.kill(Part::Consumer)?;
+        self.kill(Part::Broker)?;
+        self.start(Part::Teller, "calm", random)?;
+        self.wait_for(Part::Teller, "end")?;
+        self.end(Part::Teller, false)
     }
 
-    fn kill(&mut self, node: Node, heard: Result<()>) -> Result<()> {
-        let said = node.end(true)?;
-        self.truth.killed();
-        self.truth.hear(&said.text)?;
-        heard.map_err(|error| error.because(said.complaint))
-    }
-}
-
-/// A process.
-struct Node {
-    child: Child,
-    lines: mpsc::Receiver<String>,
-    text: JoinHandle<String>,
-    complaint: JoinHandle<String>,
-}
-
-/// What a process said until its end.
-struct Said {
-    text: String,
-    complaint: String,
-}
-
-impl Node {
-    fn start(lives: &Lives<'_>, phase: &str, seed: u64) -> Result<Self> {
-        let options = lives.options;
-        let mut command = Command::new(&options.executable);
-        command.arg("node").arg("--directory").arg(lives.directory);
-        command.args(["--phase", phase, "--seed", &seed.to_string()]);
-        if lives.detects_duplicates {
+    fn start(&mut self, part: Part, phase: &str, random: &mut Random) -> Result<()> {
+        let mut command = Command::new(&self.options.executable);
+        command.arg(part.name()).arg("--directory").arg(self.directory);
+        command.args(["--phase", phase, "--seed", &random.next().to_string()]);
+        if self.detects_duplicates {
             command.args(["--detects-duplicates", "yes"]);
         }
-        if let Some(mutant) = options.mutant {
+        if let Some(mutant) = self.options.mutant {
             command.args(["--mutant", mutant.name()]);
         }
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .attempt(|| "start the node")?;
-        let unheard = || Error::new("listen to the node");
-        let output = child.stdout.take().ok_or_else(unheard)?;
-        let complaints = child.stderr.take().ok_or_else(unheard)?;
-        let (tell, lines) = mpsc::channel();
-        let text = thread::spawn(move || listen(output, &tell));
-        let complaint = thread::spawn(move || last_of(complaints));
-        Ok(Self { child, lines, text, complaint })
+        self.running.insert(part, Process::start(part.name(), &mut command)?);
+        Ok(())
     }
 
-    /// Waits for a line that begins with `word`.
-    fn wait_for(&self, word: &str) -> Result<()> {
-        loop {
-            match self.lines.recv_timeout(SILENCE_MAX) {
-                Ok(line) if line.split_whitespace().next() == Some(word) => return Ok(()),
-                Ok(_) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Error::new("go on: the node gave up"));
-                }
-                Err(RecvTimeoutError::Timeout) => {
-                    return Err(Error::new("go on: the node is stuck"));
-                }
-            }
-        }
+    fn kill(&mut self, part: Part) -> Result<()> {
+        self.truth.killed(part);
+        self.end(part, true)
     }
 
-    /// Kills it, or waits for its end, and returns all it said.
-    fn end(mut self, kills: bool) -> Result<Said> {
-        if kills {
-            self.child.kill().attempt(|| "kill the node")?;
-        }
-        self.child.wait().attempt(|| "wait for the node")?;
-        let joined = |handle: JoinHandle<String>| {
-            handle.join().map_err(|_| Error::new("listen to the node"))
-        };
-        Ok(Said { text: joined(self.text)?, complaint: joined(self.complaint)? })
+    /// Ends a process, or waits for its end, and takes in what it said.
+    fn end(&mut self, part: Part, kills: bool) -> Result<()> {
+        let Some(process) = self.running.remove(&part) else { return Ok(()) };
+        let said = process.end(kills)?;
+        self.truth.hear(&said.text)
     }
-}
 
-fn listen(output: impl Read, tell: &mpsc::Sender<String>) -> String {
-    let mut output = BufReader::new(output);
-    let mut text = String::new();
-    let mut begin = 0;
-    // Reads on when nobody waits any more: what is in the pipe was acknowledged.
-    while let Ok(1..) = output.read_line(&mut text) {
-        let _ = tell.send(text[begin..].to_owned());
-        begin = text.len();
+    /// Waits for a word; if it does not come, tells what the process complained about last.
+    fn wait_for(&mut self, part: Part, word: &str) -> Result<()> {
+        let Err(error) = self.process(part)?.wait_for(word) else { return Ok(()) };
+        let process = self.running.remove(&part);
+        let said = process.map(|it| it.end(true)).transpose()?;
+        Err(error.because(said.map(|it| it.complaint).unwrap_or_default()))
     }
-    text
-}
 
-/// The last lines; what the parts of a node complain about all the time is expected.
-fn last_of(complaints: impl Read) -> String {
-    let mut last = String::new();
-    for line in BufReader::new(complaints).lines().map_while(std::result::Result::ok) {
-        last = line;
+    fn process(&self, part: Part) -> Result<&Process> {
+        let found = self.running.get(&part);
+        found.ok_or_else(|| Error::new(format!("find the {}", part.name())))
     }
-    last
 }

@@ -11,7 +11,7 @@ use millstream_outbox::{
 use serde::{Deserialize, Serialize};
 
 use crate::say::say;
-use crate::world::World;
+use crate::world::ServiceWorld;
 
 /// Keys that commits go to; one of them is poisoned.
 pub(crate) const KEYS: u64 = 1000;
@@ -77,7 +77,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    pub(crate) fn new(world: &World) -> Result<Self> {
+    pub(crate) fn new(world: &ServiceWorld) -> Result<Self> {
         let (clock, ids) = (Arc::clone(&world.clock), Arc::clone(&world.ids));
         let outbox = Outbox::new(&world.data, clock, ids).attempt(|| "open the outbox")?;
         Ok(Self { outbox })

@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_crash::{Error, Result};
 
+use crate::part::Part;
+
 /// Most findings that are described.
 const FINDINGS_MAX: usize = 20;
 
-/// What a node said in all its lives.
+/// What all processes said in all their lives.
 #[derive(Clone, Debug, Default)]
 pub struct Truth {
     /// The ids of the acknowledged events, by key and version.
@@ -27,19 +29,21 @@ pub struct Truth {
 pub struct Report {
     /// Processes that were killed.
     pub kills: u64,
+    /// Of them, services with their relay.
+    pub services_killed: u64,
+    /// Of them, consumers.
+    pub consumers_killed: u64,
+    /// Of them, brokers.
+    pub brokers_killed: u64,
     /// Relays that were killed inside their process.
     pub relays_killed: u64,
-    /// Consumers that were killed inside their process.
-    pub consumers_killed: u64,
-    /// Brokers that were killed inside their process.
-    pub brokers_killed: u64,
     /// Times in which the broker could not be reached.
     pub outages: u64,
     /// Commits that were acknowledged.
     pub commits: u64,
     /// Events in them.
     pub events: u64,
-    /// Events of commits that happened although the node died before it could say so.
+    /// Events of commits that happened although the service died before it could say so.
     pub events_unacknowledged: u64,
     /// Events that had their effect.
     pub delivered: u64,
@@ -71,14 +75,25 @@ impl Truth {
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         for line in whole.lines() {
             self.hear_line(line)
-                .ok_or_else(|| Error::new(format!("understand the node, which said {line:?}")))?;
+                .ok_or_else(|| Error::new(format!("understand a process, which said {line:?}")))?;
         }
         Ok(())
     }
 
     /// Counts a killed process.
-    pub fn killed(&mut self) {
+    pub fn killed(&mut self, part: Part) {
         self.counts.kills += 1;
+        match part {
+            Part::Service => self.counts.services_killed += 1,
+            Part::Broker => self.counts.brokers_killed += 1,
+            Part::Consumer => self.counts.consumers_killed += 1,
+            Part::Teller => (),
+        }
+    }
+
+    /// Counts a broker that was stopped for a while.
+    pub fn suspended(&mut self) {
+        self.counts.outages += 1;
     }
 
     fn hear_line(&mut self, line: &str) -> Option<()> {
@@ -97,12 +112,7 @@ impl Truth {
             }
             "duplicate" => counts.duplicates_absorbed += 1,
             "outage" => counts.outages += 1,
-            "killed" => match rest {
-                "relay" => counts.relays_killed += 1,
-                "consumer" => counts.consumers_killed += 1,
-                "broker" => counts.brokers_killed += 1,
-                _ => return None,
-            },
+            "killed" if rest == "relay" => counts.relays_killed += 1,
             "parked" => {
                 let key = words.next()?.to_owned();
                 let count: u64 = words.next()?.parse().ok()?;
@@ -124,7 +134,7 @@ impl Truth {
             "stuck" => self.counts.find(format!("it is not all delivered: {rest}")),
             "disorder" => self.counts.find(format!("the inbox saw a gap or a late event: {rest}")),
             "end" => self.is_complete = true,
-            "calm" | "handled" | "redriven" => {}
+            "calm" | "handled" | "redriven" | "drained" => {}
             _ => return None,
         }
         Some(())
@@ -135,7 +145,7 @@ impl Truth {
     pub fn judge(&self) -> Report {
         let mut report = self.counts.clone();
         if !self.is_complete {
-            report.find("the node did not come to its end".to_owned());
+            report.find("it did not come to its end".to_owned());
         }
         let keys: BTreeSet<&String> = self
             .acknowledged
@@ -204,6 +214,7 @@ impl Report {
     /// Adds what was counted in another directory.
     pub fn add(&mut self, other: Self) {
         self.kills += other.kills;
+        self.services_killed += other.services_killed;
         self.relays_killed += other.relays_killed;
         self.consumers_killed += other.consumers_killed;
         self.brokers_killed += other.brokers_killed;

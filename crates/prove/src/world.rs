@@ -8,46 +8,82 @@ use millstream_core::{
 use millstream_crash::{Attempt, Result};
 use millstream_store::Store;
 
+use crate::nats;
+
 /// Ranges of the data, so that the relay has more than one lease.
 pub(crate) const RANGES: u32 = 2;
 const DATABASE: &str = "prove";
 
-/// The three stores of a node.
-pub(crate) struct World {
+/// The store of the service.
+pub(crate) struct ServiceWorld {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn IdSource>,
     /// What the service commits.
     pub(crate) data: Container,
     /// The leases of the relay, and what it parked.
     pub(crate) leases: Container,
-    /// The messages.
-    pub(crate) broker: Container,
-    /// What the consumer made of them.
-    pub(crate) effects: Container,
-    _stores: [Store; 3],
+    _store: Arc<dyn Containers>,
 }
 
-impl World {
+/// The store of the broker.
+pub(crate) struct BrokerWorld {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) ids: Arc<dyn IdSource>,
+    pub(crate) messages: Container,
+    _store: Arc<dyn Containers>,
+}
+
+/// The store of the consumer.
+pub(crate) struct ConsumerWorld {
+    /// What the consumer made of the messages.
+    pub(crate) effects: Container,
+    _store: Arc<dyn Containers>,
+}
+
+impl ServiceWorld {
     pub(crate) async fn open(directory: &Path) -> Result<Self> {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-        let ids = Arc::new(RandomIds::new(Arc::clone(&clock)));
-        let open = |name: &str| {
-            Store::open(directory.join(name)).attempt(|| format!("open the store \"{name}\""))
-        };
-        let stores = [open("service")?, open("broker")?, open("consumer")?];
+        let (clock, ids) = sources();
+        let store = open(directory, "service").await?;
         let expiring = settings()?.default_ttl(TimeToLive::Never);
         let mut divided = expiring.clone();
         divided.ranges = RANGES;
-        Ok(Self {
-            data: container(&stores[0], "data", divided).await?,
-            leases: container(&stores[0], "leases", expiring.clone()).await?,
-            broker: container(&stores[1], "broker", settings()?).await?,
-            effects: container(&stores[2], "effects", expiring).await?,
-            clock,
-            ids,
-            _stores: stores,
-        })
+        let data = container(&*store, "data", divided).await?;
+        let leases = container(&*store, "leases", expiring).await?;
+        Ok(Self { clock, ids, data, leases, _store: store })
     }
+}
+
+impl BrokerWorld {
+    pub(crate) async fn open(directory: &Path) -> Result<Self> {
+        let (clock, ids) = sources();
+        let store = open(directory, "broker").await?;
+        let messages = container(&*store, "messages", settings()?).await?;
+        Ok(Self { clock, ids, messages, _store: store })
+    }
+}
+
+impl ConsumerWorld {
+    pub(crate) async fn open(directory: &Path) -> Result<Self> {
+        let store = open(directory, "consumer").await?;
+        let expiring = settings()?.default_ttl(TimeToLive::Never);
+        let effects = container(&*store, "effects", expiring).await?;
+        Ok(Self { effects, _store: store })
+    }
+}
+
+fn sources() -> (Arc<dyn Clock>, Arc<dyn IdSource>) {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let ids = Arc::new(RandomIds::new(Arc::clone(&clock)));
+    (clock, ids)
+}
+
+/// The store of a part: on the NATS servers of the directory if it has some, otherwise in it.
+async fn open(directory: &Path, name: &str) -> Result<Arc<dyn Containers>> {
+    if let Some(store) = nats::store(directory, name).await? {
+        return Ok(Arc::new(store));
+    }
+    let opened = Store::open(directory.join(name));
+    Ok(Arc::new(opened.attempt(|| format!("open the store \"{name}\""))?))
 }
 
 fn settings() -> Result<ContainerSettings> {
@@ -55,7 +91,11 @@ fn settings() -> Result<ContainerSettings> {
     Ok(ContainerSettings::new(key))
 }
 
-async fn container(store: &Store, name: &str, settings: ContainerSettings) -> Result<Container> {
+async fn container(
+    store: &dyn Containers,
+    name: &str,
+    settings: ContainerSettings,
+) -> Result<Container> {
     let attempted = || format!("open the container \"{name}\"");
     unless_exists(store.create_database(DATABASE).await).attempt(attempted)?;
     let name = ContainerName::new(DATABASE, name).attempt(attempted)?;
@@ -63,7 +103,7 @@ async fn container(store: &Store, name: &str, settings: ContainerSettings) -> Re
     store.open(&name).await.attempt(attempted)
 }
 
-/// A node that was killed before may have created it.
+/// A process that was killed before may have created it.
 pub(crate) fn unless_exists<T>(outcome: millstream_core::Result<T>) -> millstream_core::Result<()> {
     match outcome {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),

@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Result,
     documents::{create, create_divided},
+    measure::Stopwatch,
     store,
     workload::{EVENT_BYTES, ITEM_BYTES, Random},
 };
@@ -45,6 +47,7 @@ pub(super) struct Stage {
     pub(super) broker: Broker,
     pub(super) publisher: Arc<Checked>,
     leases: Container,
+    messages: Container,
     relay: Option<JoinHandle<millstream_processor::Result<()>>>,
     service: JoinHandle<()>,
     shutdown: CancellationToken,
@@ -85,8 +88,17 @@ impl Stage {
             last: (0..KEYS).map(|_| AtomicU64::new(0)).collect(),
             disordered: AtomicU64::new(0),
         });
-        let relay = None;
-        Ok(Self { data, broker, publisher, leases, relay, service, shutdown, _stores: stores })
+        Ok(Self {
+            data,
+            broker,
+            publisher,
+            leases,
+            messages,
+            relay: None,
+            service,
+            shutdown,
+            _stores: stores,
+        })
     }
 
     /// Begins to relay from the beginning, with default options.
@@ -109,6 +121,21 @@ impl Stage {
         }
         self.service.await?;
         Ok(())
+    }
+
+    /// Stops everything, opens the broker again with all that it keeps, and returns how long that
+    /// took and how many messages it has.
+    pub(super) async fn reopen_broker(self) -> Result<(Duration, usize)> {
+        let (messages, stores) = (self.messages.clone(), self._stores.clone());
+        self.close().await?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let ids = Arc::new(RandomIds::new(Arc::clone(&clock)));
+        let stopwatch = Stopwatch::start();
+        let opened = Broker::open(&messages, BrokerOptions::default(), clock, ids).await?;
+        let elapsed = stopwatch.elapsed();
+        let counts = opened.0.counts(PATH)?;
+        drop((opened, stores));
+        Ok((elapsed, counts.active))
     }
 
     /// Fails if an event came to the broker before an earlier one of its key.

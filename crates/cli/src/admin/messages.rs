@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use millstream_backend_nats::{AsideMessage, Connection, NatsTopic};
 use millstream_broker::{Counts, MessageState, PeekedMessage};
 use millstream_core::PropertyValue;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
+use crate::messages::{self, Messages};
 use crate::system::System;
 
 /// A queue, topic or subscription.
@@ -53,8 +55,11 @@ pub(crate) struct PeekedRow {
 }
 
 /// Everything in the broker that has a name.
-pub(crate) fn topics(system: &System) -> Result<Vec<EntityRow>> {
-    let broker = &system.broker;
+pub(crate) async fn topics(system: &System) -> Result<Vec<EntityRow>> {
+    let broker = match &system.messages {
+        Messages::Own(broker) => broker,
+        Messages::Nats(connection) => return nats_topics(connection).await,
+    };
     let mut rows = Vec::new();
     for (path, settings) in broker.queues() {
         let counts = Some(broker.counts(&path)?.into());
@@ -87,8 +92,70 @@ pub(crate) async fn peek(
     messages_max: usize,
     session: Option<&str>,
 ) -> Result<Vec<PeekedRow>> {
-    let peeked = system.broker.peek(path, from, messages_max, session).await?;
-    Ok(peeked.into_iter().map(PeekedRow::from).collect())
+    match &system.messages {
+        Messages::Own(broker) => {
+            let peeked = broker.peek(path, from, messages_max, session).await?;
+            Ok(peeked.into_iter().map(PeekedRow::from).collect())
+        }
+        Messages::Nats(connection) => nats_peek(connection, path, from, messages_max).await,
+    }
+}
+
+/// The topics on NATS. The servers do not say how many messages a subscription waits for.
+async fn nats_topics(connection: &Connection) -> Result<Vec<EntityRow>> {
+    let mut rows = Vec::new();
+    for name in NatsTopic::list(connection).await? {
+        let topic = messages::open(connection, &name).await?;
+        let row = |path: String, kind: &str| {
+            let (requires_session, counts) = (true, None);
+            EntityRow { path, kind: kind.to_owned(), requires_session, counts }
+        };
+        rows.push(row(name.clone(), "topic"));
+        for subscription in topic.subscriptions().await? {
+            rows.push(row(format!("{name}/Subscriptions/{subscription}"), "subscription"));
+        }
+    }
+    Ok(rows)
+}
+
+/// Dead letters on NATS; for other messages there are the tools of the servers.
+async fn nats_peek(
+    connection: &Connection,
+    path: &str,
+    from: u64,
+    messages_max: usize,
+) -> Result<Vec<PeekedRow>> {
+    let parts: Vec<&str> = path.split('/').collect();
+    let [topic, "Subscriptions", subscription, "$DeadLetterQueue"] = parts[..] else {
+        return Err(Failure::usage(
+            "on NATS only dead letters can be looked at, such as \
+             events/Subscriptions/default/$DeadLetterQueue; the nats command shows the streams",
+        ));
+    };
+    let topic = messages::open(connection, topic).await?;
+    let letters = topic.dead_letters(subscription)?;
+    let found = letters.list(from.saturating_sub(1), messages_max).await?;
+    Ok(found.into_iter().map(PeekedRow::from).collect())
+}
+
+impl From<AsideMessage> for PeekedRow {
+    fn from(letter: AsideMessage) -> Self {
+        let mut message = letter.message;
+        let why = [
+            ("DeadLetterReason", letter.reason),
+            ("DeadLetterErrorDescription", letter.description),
+        ];
+        for (name, text) in why {
+            message.properties.insert(name.to_owned(), PropertyValue::String(text));
+        }
+        Self::from(PeekedMessage {
+            message,
+            sequence_number: letter.sequence_number,
+            delivery_count: letter.delivery_count,
+            enqueued_at: letter.enqueued_at,
+            state: MessageState::Active,
+        })
+    }
 }
 
 impl From<Counts> for CountsRow {

@@ -2,7 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may")]
 
+mod cluster;
 mod demonstration;
 mod process;
+#[path = "../../../backend-nats/tests/messages/server.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod server;
 mod settings;
 mod tools;
+mod traces;

@@ -60,6 +60,12 @@ impl Up {
         lines.filter_map(|it| it.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 
+    /// Kills it as a machine that breaks does.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     /// Asks it to stop and returns its exit code.
     pub(crate) fn stop(mut self) -> Option<i32> {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();

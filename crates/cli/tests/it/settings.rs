@@ -17,9 +17,18 @@ fn good_settings_are_shown_with_what_was_left_out() {
     let config = "log = \"info\"\n[[webhooks]]\nname = \"a\"\nurl = \"http://localhost/hook\"\n";
     let expected = "\
 store = \"file:data\"
+broker = \"\"
+ranges = 1
 listen = \"127.0.0.1:8081\"
 log_format = \"text\"
 log = \"info\"
+
+[gateway]
+key_env = \"MILLSTREAM_ACCOUNT_KEY\"
+read_only_key_env = \"MILLSTREAM_READ_ONLY_KEY\"
+tls = true
+names = []
+enforce_throughput = false
 
 [relay]
 topic = \"events\"
@@ -32,6 +41,9 @@ leases_per_range = 4
 name = \"a\"
 url = \"http://localhost/hook\"
 all_documents = false
+
+[traces]
+service = \"millstream\"
 # these settings can be used
 ";
     check(config, &["config", "check"], 0, expected);
@@ -49,8 +61,8 @@ fn wrong_settings_are_told_in_a_sentence() {
         "",
         &["config", "check", "--store", "redis://here"],
         2,
-        "millstream: store is \"redis://here\": this version keeps everything in a directory; \
-         write file: and its path, such as file:./data\n",
+        "millstream: store is \"redis://here\": write file: and a directory, such as file:./data, \
+         or NATS servers, such as nats://localhost:4222\n",
     );
     check(
         "",

@@ -1,5 +1,8 @@
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
+
+use millstream_core::{Clock, SystemClock};
 
 use crate::process::{Up, eventually, run, run_with_input, succeed};
 
@@ -47,6 +50,51 @@ fn imported_events_are_relayed_peeked_exported_and_replayed() {
     assert_eq!(exported, lines);
     let counts = succeed(path, &["topics", "--json"]);
     assert!(counts.contains(r#""active": 250"#), "duplicates are dropped: {counts}");
+}
+
+#[test]
+fn after_a_kill_events_are_relayed_without_waiting_for_leases() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    // What is sent again after the kill is dropped by duplicate detection.
+    let kept = "millstream_broker_messages{path=\"events/Subscriptions/default\",state=\"active\"}";
+    let up = Up::start(path, &[]);
+    import(path, &[event("a", 1)]);
+    eventually("it is sent", || up.metric(kept) == 1.0);
+    up.kill();
+    let up = Up::start(path, &[]);
+    let clock = SystemClock::default();
+    let begun = clock.monotonic();
+    import(path, &[event("a", 2)]);
+    eventually("the next one is sent", || up.metric(kept) == 2.0);
+    // Twice the lease duration is what an instance waits that knows nothing of its predecessor.
+    let lasted = clock.monotonic() - begun;
+    assert!(lasted < Duration::from_secs(8), "it took {lasted:?}");
+    assert_eq!(up.stop(), Some(0));
+}
+
+#[test]
+fn events_are_replayed_to_one_subscription_and_the_others_get_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let config = "[relay]\nsubscriptions = [\"one\", \"two\"]\n";
+    fs::write(path.join("millstream.toml"), config).unwrap();
+    let up = Up::start(path, &[]);
+    let lines: Vec<String> = (1..=20).map(|it| event("a", it)).collect();
+    import(path, &lines);
+    let active = |name: &str| {
+        let path = format!("events/Subscriptions/{name}");
+        up.metric(&format!("millstream_broker_messages{{path=\"{path}\",state=\"active\"}}"))
+    };
+    eventually("all are sent", || active("one") == 20.0 && active("two") == 20.0);
+    let replay = ["replay", "--from", "beginning", "--to", "events", "--subscription"];
+    let replayed = succeed(path, &[&replay[..], &["two"]].concat());
+    assert_eq!(replayed, "20 events were sent; the other subscriptions got nothing\n");
+    assert_eq!((active("one"), active("two")), (20.0, 40.0));
+    let nobody = run(path, &[&replay[..], &["three"]].concat());
+    assert_eq!(nobody.code, Some(1), "{nobody:?}");
+    assert!(nobody.err.contains("no subscription of this name"), "{nobody:?}");
+    assert_eq!(up.stop(), Some(0));
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn check_finding(said: &str, finding: &str) {
 
 #[test]
 fn everything_odd_is_a_finding() {
-    check_finding("ack k 1 a\n", "the node did not come to its end");
+    check_finding("ack k 1 a\n", "it did not come to its end");
     check_finding("ack k 1 a\nend\n", "event 1 of k is lost");
     check_finding("entity k 1\nend\n", "event 1 of k is lost");
     check_finding("effect k 1:a\nend\n", "event 1 of k was never committed");
@@ -61,5 +61,5 @@ fn a_commit_nobody_heard_of_must_be_delivered_too() {
 fn a_line_that_is_none_of_ours_is_refused() {
     let mut truth = Truth::default();
     let error = truth.hear("nonsense\n").unwrap_err();
-    assert_eq!(error.to_string(), "could not understand the node, which said \"nonsense\"");
+    assert_eq!(error.to_string(), "could not understand a process, which said \"nonsense\"");
 }

@@ -4,9 +4,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use millstream_prove::{Mutant, ProveOptions, Report, prove};
+use millstream_prove::{Mutant, ProveOptions, Report, StoreKind, prove};
 
 fn run(mutant: Option<Mutant>, rounds: u64) -> Report {
+    run_on(StoreKind::Directory, mutant, rounds)
+}
+
+fn run_on(store: StoreKind, mutant: Option<Mutant>, rounds: u64) -> Report {
     let memory = PathBuf::from("/dev/shm");
     let options = ProveOptions {
         executable: PathBuf::from(env!("CARGO_BIN_EXE_millstream-prove")),
@@ -16,6 +20,7 @@ fn run(mutant: Option<Mutant>, rounds: u64) -> Report {
         life_max: Duration::from_millis(700),
         scratch: if memory.is_dir() { memory } else { std::env::temp_dir() },
         mutant,
+        store,
     };
     // The first finding is enough.
     prove(&options, Report::is_well).unwrap()
@@ -27,6 +32,14 @@ fn nothing_is_lost_reordered_or_repeated_whatever_is_killed() {
     assert!(report.is_well(), "{report:#?}");
     assert!(6 <= report.kills && 0 < report.commits, "{report:#?}");
     assert_eq!(report.events + report.events_unacknowledged, report.delivered, "{report:#?}");
+    assert_eq!((report.parked_keys, report.redriven_in_order), (1, 1), "{report:#?}");
+}
+
+#[test]
+fn the_same_holds_on_a_nats_server() {
+    let report = run_on(StoreKind::Nats { servers: 1 }, None, 6);
+    assert!(report.is_well(), "{report:#?}");
+    assert!(6 <= report.kills && 0 < report.commits, "{report:#?}");
     assert_eq!((report.parked_keys, report.redriven_in_order), (1, 1), "{report:#?}");
 }
 

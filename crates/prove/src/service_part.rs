@@ -1,4 +1,6 @@
-use std::path::PathBuf;
+//! The process of the service and of its relay: a store belongs to one process, and the relay reads
+//! the feed of what the service commits.
+
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,113 +12,61 @@ use millstream_relay::{Relay, RelayMonitor, RelayOptions};
 use tokio_util::sync::CancellationToken;
 
 use crate::calm::settle_down;
-use crate::consumer::Consumer;
-use crate::current::Current;
-use crate::mutant::Mutant;
+use crate::part::{PartOptions, Phase};
 use crate::publisher::{UnreliablePublisher, Weather};
+use crate::remote::RemoteBroker;
+use crate::say::say;
 use crate::service::Service;
-use crate::storm::{kill_now_and_then, trouble};
-use crate::world::World;
+use crate::world::ServiceWorld;
 
 /// The name of the relay.
 pub(crate) const RELAY: &str = "relay";
-const WORKER_THREADS: usize = 2;
 
-/// How a node lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// The service commits, everything else fails now and then; until somebody kills it.
-    Storm,
-    /// Nothing fails; it ends when all is delivered, and says what there is.
-    Calm,
-}
-
-/// What a node is told.
-#[derive(Clone, Debug)]
-pub struct NodeOptions {
-    /// Where its stores are.
-    pub directory: PathBuf,
-    /// Moments of what goes wrong; not exact, as they depend on the machine as well.
-    pub seed: u64,
-    /// How it lives.
-    pub phase: Phase,
-    /// Whether the broker detects duplicates; if not, it is left to the inbox.
-    pub detects_duplicates: bool,
-    /// A bug to plant.
-    pub mutant: Option<Mutant>,
-}
-
-/// The parts of a node.
-pub(crate) struct Node {
-    pub(crate) world: Arc<World>,
-    pub(crate) current: Arc<Current>,
+/// What runs in the process.
+pub(crate) struct ServicePart {
+    pub(crate) world: Arc<ServiceWorld>,
+    pub(crate) broker: RemoteBroker,
     pub(crate) weather: Arc<Weather>,
     pub(crate) service: Service,
     /// The relay that was started last.
     pub(crate) monitor: Arc<Mutex<RelayMonitor>>,
     publisher: Arc<UnreliablePublisher>,
-    consumer: Consumer,
 }
 
-/// Lives as a node, and tells standard output.
-///
-/// # Errors
-///
-/// If a part of it fails that should not.
-pub fn run_node(options: &NodeOptions) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(WORKER_THREADS)
-        .enable_all()
-        .build()
-        .attempt(|| "start the node")?;
-    runtime.block_on(live(options))
-}
-
-async fn live(options: &NodeOptions) -> Result<()> {
+/// Commits and relays.
+pub(crate) async fn live(options: &PartOptions) -> Result<()> {
     let mut random = Random::new(options.seed);
     let stormy = options.phase == Phase::Storm;
-    let world = Arc::new(World::open(&options.directory).await?);
-    let current = Arc::new(Current::open(&world, options.detects_duplicates).await?);
+    let world = Arc::new(ServiceWorld::open(&options.directory).await?);
+    let broker = RemoteBroker::new(&options.directory);
     let weather = Arc::new(Weather::new(stormy, random.next()));
     let publisher = Arc::new(UnreliablePublisher {
-        current: Arc::clone(&current),
+        broker: broker.clone(),
         weather: Arc::clone(&weather),
         mutant: options.mutant,
     });
-    let node = Node {
-        service: Service::new(&world)?,
-        consumer: Consumer::new(&world, &current, stormy, options.mutant)?,
-        monitor: Arc::default(),
-        world,
-        current,
-        weather,
-        publisher,
-    };
-    if stormy { node.storm(&mut random).await } else { node.calm(&mut random).await }
+    let service = Service::new(&world)?;
+    let part = ServicePart { world, broker, weather, service, monitor: Arc::default(), publisher };
+    if stormy { part.storm(&mut random).await } else { part.calm().await }
 }
 
-impl Node {
+impl ServicePart {
     async fn storm(&self, random: &mut Random) -> Result<()> {
-        let relay = kill_now_and_then("relay", random.next(), |_| self.relay());
-        let consumer =
-            kill_now_and_then("consumer", random.next(), |seed| self.consumer.clone().run(seed));
-        let trouble = trouble(Arc::clone(&self.current), Arc::clone(&self.weather), random.next());
+        let relay = kill_now_and_then(random.next(), || self.relay());
+        let trouble = trouble(&self.weather, random.next());
         let seed = random.next();
         tokio::select! {
             biased;
             ended = self.service.run(seed) => ended,
-            ended = trouble => ended,
+            () = trouble => Ok(()),
             () = relay => Ok(()),
-            () = consumer => Ok(()),
         }
     }
 
-    async fn calm(&self, random: &mut Random) -> Result<()> {
+    async fn calm(&self) -> Result<()> {
         let relay = tokio::spawn(self.relay());
-        let consumer = tokio::spawn(self.consumer.clone().run(random.next()));
         let outcome = settle_down(self).await;
         relay.abort();
-        consumer.abort();
         outcome
     }
 
@@ -141,7 +91,7 @@ impl Node {
 }
 
 async fn relay_once(
-    world: &World,
+    world: &ServiceWorld,
     monitor: &Mutex<RelayMonitor>,
     publisher: Arc<dyn Publisher>,
 ) -> Result<()> {
@@ -155,9 +105,44 @@ async fn relay_once(
         .batch_items_max(100);
     let relay = Relay::new(&world.data, &world.leases, RELAY)
         .options(RelayOptions::default().processor(processor))
-        .instance("node");
+        .instance("relay")
+        // The store is this process's alone, and a relay that is dropped is gone with all it did.
+        .predecessor_is_dead();
     let started = relay.start(publisher).await.attempt(|| "start the relay")?;
     *monitor.lock().unwrap_or_else(PoisonError::into_inner) = started.monitor();
     started.run(CancellationToken::new()).await.attempt(|| "relay")?;
     Err(Error::new("relay: it ended by itself"))
+}
+
+/// Runs the relay again and again, dropping its future at random moments.
+async fn kill_now_and_then<F>(seed: u64, mut relay: impl FnMut() -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut random = Random::new(seed);
+    loop {
+        let task = tokio::spawn(relay());
+        pause(&mut random, 50, 600).await;
+        task.abort();
+        // It ends by being aborted, which is what was asked for.
+        let _ = task.await;
+        say("killed relay".to_owned());
+    }
+}
+
+/// Makes the way to the broker fail for a while.
+async fn trouble(weather: &Weather, seed: u64) {
+    let mut random = Random::new(seed);
+    loop {
+        pause(&mut random, 50, 700).await;
+        weather.outage.store(true, Ordering::Relaxed);
+        say("outage".to_owned());
+        pause(&mut random, 20, 300).await;
+        weather.outage.store(false, Ordering::Relaxed);
+    }
+}
+
+async fn pause(random: &mut Random, millis_min: u64, millis_max: u64) {
+    let millis = millis_min + random.below(millis_max - millis_min);
+    tokio::time::sleep(Duration::from_millis(millis)).await;
 }

@@ -1,0 +1,100 @@
+//! Where a store and a broker are: chosen by URL.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use millstream_backend_nats::{Connection, ConnectionOptions, NatsStore};
+use millstream_core::Containers;
+use millstream_store::Store;
+
+use crate::failure::{Failure, Result};
+
+/// A place where things are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A directory of this machine, for one process at a time.
+    Directory(PathBuf),
+    /// NATS servers, for any number of processes.
+    Nats(String),
+}
+
+/// An open store.
+#[derive(Clone)]
+pub(crate) struct OpenStore {
+    pub(crate) containers: Arc<dyn Containers>,
+    /// Where it is on NATS: it needs somebody who removes what has expired.
+    pub(crate) nats: Option<NatsStore>,
+}
+
+impl Place {
+    /// Reads `file:./data` or `nats://…`; `what` is what the person calls it.
+    pub(crate) fn parse(what: &str, text: &str) -> Result<Self> {
+        if let Some(path) = text.strip_prefix("file:").filter(|it| !it.is_empty()) {
+            return Ok(Self::Directory(PathBuf::from(path)));
+        }
+        if is_nats(text) {
+            ConnectionOptions::parse(text)
+                .map_err(|error| Failure::usage(format!("{what} is wrong: {}", error.report())))?;
+            return Ok(Self::Nats(text.to_owned()));
+        }
+        Err(Failure::usage(format!(
+            "{what} is {text:?}: write file: and a directory, such as file:./data, or NATS \
+             servers, such as nats://localhost:4222"
+        )))
+    }
+
+    /// The place without anything secret.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Self::Directory(path) => format!("file:{}", path.display()),
+            Self::Nats(url) => match ConnectionOptions::parse(url) {
+                Ok(options) => options.to_string(),
+                Err(_) => "nats://".to_owned(),
+            },
+        }
+    }
+
+    /// Opens the store there.
+    pub(crate) async fn open(&self) -> Result<OpenStore> {
+        match self {
+            Self::Directory(path) => {
+                Ok(OpenStore { containers: Arc::new(Store::open(path)?), nats: None })
+            }
+            Self::Nats(url) => {
+                let store = NatsStore::open(connect(url).await?).await?;
+                Ok(OpenStore { containers: Arc::new(store.clone()), nats: Some(store) })
+            }
+        }
+    }
+}
+
+/// Whether the text names NATS servers.
+pub(crate) fn is_nats(text: &str) -> bool {
+    ["nats://", "tls://"].iter().any(|it| text.starts_with(it))
+}
+
+/// Connects to NATS servers.
+pub(crate) async fn connect(url: &str) -> Result<Connection> {
+    let options = ConnectionOptions::parse(url).map_err(|error| Failure::usage(error.report()))?;
+    Ok(Connection::open(options).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_shows_no_secret() {
+        let place = Place::parse("store", "nats://ada:secret@one:4222,two:4222").unwrap();
+        assert_eq!(place.shown(), "nats://one:4222,two:4222");
+        assert_eq!(Place::parse("store", "file:./d").unwrap().shown(), "file:./d");
+    }
+
+    #[test]
+    fn what_is_no_place_is_refused_with_a_sentence() {
+        for text in ["", "data", "file:", "redis://here", "nats://"] {
+            let failure = Place::parse("store", text).unwrap_err();
+            assert_eq!(failure.code(), 2, "{text}: {failure}");
+        }
+    }
+}

@@ -1,0 +1,3 @@
+#![no_main]
+
+millstream_fuzz::query_target!(millstream_query::fuzzing::query);
