@@ -43,8 +43,9 @@ fn leaks(line: &str) -> Vec<String> {
     paths.chain(addresses).collect()
 }
 
-/// Whether `directory` starts a path on `line`, rather than going on with one: `docs/work/` and the
-/// path of a web address belong to nobody's machine. A drive letter starts a path.
+/// Whether `directory` starts a path on `line`, rather than going on with one: a folder of this
+/// name inside another, and the path of a web address, belong to nobody's machine. A drive letter
+/// starts a path.
 fn names_absolute_path(line: &str, directory: &str) -> bool {
     line.match_indices(directory).any(|(at, _)| {
         let before = line[..at].chars().next_back();

@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 use crate::partition_key::{PartitionKey, PartitionKeyComponent, STRING_BYTES_MAX};
 use crate::{Error, Result};
 
-/// Longest text of a key: every byte of its strings may be written as `\uXXXX`; the rest is numbers
-/// and blanks.
+/// Longest text of a key: every byte of its strings may be written as an escape of six; the rest is
+/// numbers and blanks.
 const TEXT_BYTES_MAX: usize = 6 * STRING_BYTES_MAX + 4096;
 
 /// Writes a JSON array in ASCII, so that it can be a header: `["a"]`, `[null]`, `[{}]` for
