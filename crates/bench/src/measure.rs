@@ -196,6 +196,12 @@ pub(crate) fn resident_mib() -> io::Result<f64> {
     Ok(float(kib) / 1024.0)
 }
 
+/// How many are due after this time, at so many a second.
+pub(crate) fn due(rate: u64, elapsed: Duration) -> u64 {
+    let micros = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
+    rate.saturating_mul(micros) / 1_000_000
+}
+
 /// A count as a number to calculate with.
 #[expect(clippy::as_conversions, reason = "no count here comes near 2^53, where it would round")]
 pub(crate) fn float(count: u64) -> f64 {

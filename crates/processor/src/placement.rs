@@ -23,6 +23,11 @@ impl Placement {
         }
     }
 
+    /// The same for documents that have these properties already; none if it is one of them.
+    pub(crate) fn beside(properties: &[&str], container: &Container) -> Option<Self> {
+        Self::of(container).filter(|it| !properties.contains(&it.property()))
+    }
+
     /// The property that holds the partition key.
     pub(crate) fn property(&self) -> &str {
         match self {

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     Options, Result,
-    measure::{Histogram, Stopwatch, float},
+    measure::{Histogram, Stopwatch, due, float},
     processor::{Countdown, RANGES, Running, Stage},
     report::{Figures, optional},
     rounds::median,
@@ -224,8 +224,7 @@ impl Load {
 
     /// Commits that shall have begun after this time.
     fn due(self, elapsed: Duration) -> u64 {
-        let micros = u64::try_from(elapsed.min(self.duration).as_micros()).unwrap_or(u64::MAX);
-        self.rate.saturating_mul(micros) / 1_000_000
+        due(self.rate, elapsed.min(self.duration))
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::{
     Options, Result,
-    measure::{Histogram, Stopwatch},
+    measure::{Histogram, Stopwatch, due},
     relay::stage::{KEYS, PATH, POISONED, Stage, commit, event_number},
     report::{Figures, optional},
     rounds::median,
@@ -210,8 +210,7 @@ impl Load {
 
     /// Commits that shall have begun after this time.
     fn due(self, elapsed: Duration) -> u64 {
-        let micros = u64::try_from(elapsed.min(self.duration).as_micros()).unwrap_or(u64::MAX);
-        self.rate.saturating_mul(micros) / 1_000_000
+        due(self.rate, elapsed.min(self.duration))
     }
 
     fn key(self, index: u64) -> u64 {

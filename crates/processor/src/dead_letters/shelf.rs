@@ -69,10 +69,8 @@ impl Shelf {
         timeout: Duration,
     ) -> Result<Self> {
         check_name("processor", name)?;
-        let placement = Placement::of(container).ok_or_else(|| unusable(container))?;
-        if PROPERTIES.contains(&placement.property()) {
-            return Err(unusable(container));
-        }
+        let placement = Placement::beside(PROPERTIES, container);
+        let placement = placement.ok_or_else(|| unusable(container))?;
         let documents = Arc::clone(&container.documents);
         Ok(Self { documents, clock, name: name.into(), placement, timeout })
     }
