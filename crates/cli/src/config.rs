@@ -237,10 +237,14 @@ impl Config {
     /// The NATS servers of the broker; none if messages are in the store itself.
     pub(crate) fn broker_url(&self) -> Result<Option<String>> {
         if self.broker.is_empty() {
-            return Ok(match self.store_place()? {
-                Place::Directory(_) => None,
-                Place::Nats(url) => Some(url),
-            });
+            return match self.store_place()? {
+                Place::Directory(_) => Ok(None),
+                Place::Nats(url) => Ok(Some(url)),
+                Place::Cosmos(_) => Err(Failure::usage(
+                    "broker is missing: messages cannot be kept in an account of Cosmos DB, so \
+                     name NATS servers, such as nats://localhost:4222",
+                )),
+            };
         }
         match Place::parse("broker", &self.broker)? {
             Place::Nats(url) => Ok(Some(url)),
@@ -248,14 +252,18 @@ impl Config {
                 "broker is a directory: messages are in the store unless NATS servers are named, \
                  so leave it out",
             )),
+            Place::Cosmos(_) => Err(Failure::usage(
+                "broker is an account of Cosmos DB, which takes no messages: name NATS servers, \
+                 such as nats://localhost:4222",
+            )),
         }
     }
 
-    /// The directory of the store; there is none on NATS.
+    /// The directory of the store; there is none on a network.
     pub(crate) fn directory(&self) -> Result<Option<PathBuf>> {
         Ok(match self.store_place()? {
             Place::Directory(path) => Some(path),
-            Place::Nats(_) => None,
+            Place::Nats(_) | Place::Cosmos(_) => None,
         })
     }
 

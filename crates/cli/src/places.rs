@@ -3,11 +3,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use millstream_backend_cosmos::{Address, Cosmos, CosmosOptions};
 use millstream_backend_nats::{Connection, ConnectionOptions, NatsStore};
-use millstream_core::Containers;
+use millstream_core::{Containers, SystemClock};
 use millstream_store::Store;
 
 use crate::failure::{Failure, Result};
+
+/// The key of an account whose address has none.
+const COSMOS_KEY: &str = "MILLSTREAM_COSMOS_KEY";
 
 /// A place where things are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +20,8 @@ pub(crate) enum Place {
     Directory(PathBuf),
     /// NATS servers, for any number of processes.
     Nats(String),
+    /// An account of Azure Cosmos DB, or another Millstream.
+    Cosmos(Address),
 }
 
 /// An open store.
@@ -27,7 +33,7 @@ pub(crate) struct OpenStore {
 }
 
 impl Place {
-    /// Reads `file:./data` or `nats://…`; `what` is what the person calls it.
+    /// Reads `file:./data`, `nats://…` or `cosmos+https://…`; `what` is what the person calls it.
     pub(crate) fn parse(what: &str, text: &str) -> Result<Self> {
         if let Some(path) = text.strip_prefix("file:").filter(|it| !it.is_empty()) {
             return Ok(Self::Directory(PathBuf::from(path)));
@@ -37,9 +43,16 @@ impl Place {
                 .map_err(|error| Failure::usage(format!("{what} is wrong: {}", error.report())))?;
             return Ok(Self::Nats(text.to_owned()));
         }
+        if text.starts_with("cosmos+") {
+            let key = std::env::var(COSMOS_KEY).ok();
+            let address = Address::parse(text, key.as_deref())
+                .map_err(|error| Failure::usage(format!("{what} is wrong: {}", error.report())))?;
+            return Ok(Self::Cosmos(address));
+        }
         Err(Failure::usage(format!(
-            "{what} is {text:?}: write file: and a directory, such as file:./data, or NATS \
-             servers, such as nats://localhost:4222"
+            "{what} is {text:?}: write file: and a directory, such as file:./data, NATS servers, \
+             such as nats://localhost:4222, or an account of Cosmos DB, such as \
+             cosmos+http://localhost:8081"
         )))
     }
 
@@ -51,6 +64,7 @@ impl Place {
                 Ok(options) => options.to_string(),
                 Err(_) => "nats://".to_owned(),
             },
+            Self::Cosmos(address) => format!("cosmos+{}", address.endpoint()),
         }
     }
 
@@ -63,6 +77,11 @@ impl Place {
             Self::Nats(url) => {
                 let store = NatsStore::open(connect(url).await?).await?;
                 Ok(OpenStore { containers: Arc::new(store.clone()), nats: Some(store) })
+            }
+            Self::Cosmos(address) => {
+                let clock = Arc::new(SystemClock::default());
+                let store = Cosmos::connect(address, clock, CosmosOptions::default()).await?;
+                Ok(OpenStore { containers: Arc::new(store), nats: None })
             }
         }
     }
@@ -88,6 +107,8 @@ mod tests {
         let place = Place::parse("store", "nats://ada:secret@one:4222,two:4222").unwrap();
         assert_eq!(place.shown(), "nats://one:4222,two:4222");
         assert_eq!(Place::parse("store", "file:./d").unwrap().shown(), "file:./d");
+        let place = Place::parse("store", "cosmos+https://:secret@localhost:8081").unwrap();
+        assert_eq!(place.shown(), "cosmos+https://localhost:8081/");
     }
 
     #[test]

@@ -23,6 +23,8 @@
 //! - `processor`, `outbox`, `relay`, `broker` (default): the modules of these names.
 //! - `webhook`: the module `webhook`, with an HTTP client and TLS.
 //! - `nats`: the module `nats`, store and topics on NATS JetStream, with its client.
+//! - `cosmos`: the module `cosmos`, a connection to Azure Cosmos DB or to a remote Millstream, with
+//!   the SDK of Azure.
 //!
 //! # What is promised
 //!
@@ -31,8 +33,9 @@
 //!
 //! # Not here
 //!
-//! A runtime: every future runs on any executor (but those of `webhook` and `nats`, which need
-//! Tokio). The server side of a network protocol: that is the program `millstream`.
+//! A runtime: every future runs on any executor (but those of `webhook`, `nats` and
+//! `cosmos`, which need Tokio). The server side of a network protocol: that is the program
+//! `millstream`.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -105,6 +108,14 @@ pub use millstream_core::{conformance, conformance_tests, memory};
 
 #[cfg(feature = "embedded")]
 pub use millstream_store::{Durability, GuardLag, Store, StoreOptions, StoreStatistics};
+
+/// Items and change feed on Azure Cosmos DB, or on a remote Millstream.
+///
+/// `Cosmos` is a connection, and a backend like any other; `Address` says where to.
+#[cfg(feature = "cosmos")]
+pub mod cosmos {
+    pub use millstream_backend_cosmos::{Address, Cosmos, CosmosOptions};
+}
 
 /// Processes the change feed of a container with any number of instances.
 ///
