@@ -1,5 +1,6 @@
 //! Failures of the service in the words of the ports.
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use azure_data_cosmos_driver::CosmosError;
@@ -115,7 +116,7 @@ fn kind(code: u16, sub: u16) -> (ErrorKind, bool) {
 fn message(error: &CosmosError) -> String {
     let body = error.response().and_then(|it| it.body().clone().single().ok());
     let said = body.and_then(|it| serde_json::from_slice::<Refused>(&it).ok());
-    let text = said.map_or_else(|| error.to_string(), |it| it.message);
+    let text = said.map_or_else(|| with_root(error), |it| it.message);
     let mut line: String =
         text.lines().map(str::trim).filter(|it| !it.is_empty()).collect::<Vec<_>>().join(" ");
     if let Some((end, _)) = line.char_indices().nth(MESSAGE_CHARS_MAX) {
@@ -127,6 +128,21 @@ fn message(error: &CosmosError) -> String {
         Some(sub) if OF_CLIENT_MIN <= sub => format!("{line} (noticed before or on the way)"),
         Some(sub) => format!("{line} (status {code}, sub-status {sub})"),
         None => format!("{line} (status {code})"),
+    }
+}
+
+/// What the SDK says, and the deepest cause: that a certificate is not trusted is found only there.
+fn with_root(error: &CosmosError) -> String {
+    let text = error.to_string();
+    let mut root = None;
+    let mut next = error.source();
+    while let Some(cause) = next {
+        root = Some(cause.to_string());
+        next = cause.source();
+    }
+    match root.filter(|it| !text.contains(it.as_str())) {
+        Some(root) => format!("{text}: {root}"),
+        None => text,
     }
 }
 

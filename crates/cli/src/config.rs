@@ -368,6 +368,9 @@ mod tests {
     fn what_cannot_work_is_refused_with_a_sentence() {
         check_refused("store = \"redis://here\"", "write file: and a directory");
         check_refused("store = \"nats://\"", "store is wrong");
+        check_refused("store = \"cosmos+http://localhost/db\"", "store is wrong");
+        check_refused("store = \"cosmos+http://localhost\"", "broker is missing");
+        check_refused("broker = \"cosmos+http://localhost\"", "takes no messages");
         check_refused("broker = \"file:a\"", "leave it out");
         check_refused("ranges = 0", "between 1 and 1000");
         check_refused("stroe = \"file:a\"", "unknown field");
