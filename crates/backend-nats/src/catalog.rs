@@ -2,14 +2,17 @@
 
 mod records;
 
+use bytes::Bytes;
 use millstream_core::{Error, ErrorKind, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::Connection;
-pub(crate) use crate::catalog::records::{ContainerRecord, DatabaseRecord, Floor, GuardRecord};
+pub(crate) use crate::catalog::records::{
+    ContainerRecord, DatabaseRecord, Floor, GuardRecord, Unfinished,
+};
 use crate::subject::name_token;
-use crate::wire::{Outgoing, Published, StoredMessage, Wire, pause, set};
+use crate::wire::{Headers, Outgoing, Published, StoredMessage, Wire, pause};
 
 /// Names a write, so that a lost answer can be looked up.
 const WRITE: &str = "Millstream-Write";
@@ -29,6 +32,13 @@ pub(crate) struct Found<T> {
     pub(crate) sequence: u64,
     /// None if it was removed, or was never there.
     pub(crate) record: Option<T>,
+}
+
+/// A record that is written or removed if the newest message of its subject is still `expected`.
+pub(crate) struct Change {
+    subject: String,
+    expected: u64,
+    payload: Bytes,
 }
 
 /// What became of a conditional write.
@@ -72,6 +82,11 @@ impl Catalog {
         format!("{}.f.{container}.{range}", self.subject)
     }
 
+    /// Says that the streams of a container are being made or removed.
+    pub(crate) fn unfinished(&self, container: u32) -> String {
+        format!("{}.u.{container}", self.subject)
+    }
+
     pub(crate) async fn get<T: DeserializeOwned>(&self, subject: &str) -> Result<Found<T>> {
         match self.wire.last(subject).await? {
             Some(message) => found(&message),
@@ -88,6 +103,15 @@ impl Catalog {
         self.list_found(&filter).await
     }
 
+    /// The containers of all databases, also of those that are gone.
+    pub(crate) async fn all_containers(&self) -> Result<Vec<(u64, ContainerRecord)>> {
+        self.list_found(&format!("{}.c.*.*", self.subject)).await
+    }
+
+    pub(crate) async fn all_unfinished(&self) -> Result<Vec<(u64, Unfinished)>> {
+        self.list_found(&format!("{}.u.*", self.subject)).await
+    }
+
     pub(crate) async fn guards(&self, container: u32) -> Result<Vec<GuardRecord>> {
         self.list(&format!("{}.g.{container}.*", self.subject)).await
     }
@@ -99,22 +123,21 @@ impl Catalog {
         expected: u64,
         record: &T,
     ) -> Result<Written> {
-        let payload = serde_json::to_vec(record).expect("a record is JSON");
-        self.write(subject, expected, payload).await
+        self.write(&[Change::put(subject, expected, record)]).await
     }
 
     /// Removes a record in the same way.
     pub(crate) async fn remove(&self, subject: &str, expected: u64) -> Result<Written> {
-        self.write(subject, expected, Vec::new()).await
+        self.write(&[Change::remove(subject, expected)]).await
     }
 
-    /// Removes everything about a container but its own record.
+    /// Removes everything about a container but its own record, and that it is unfinished last.
     pub(crate) async fn forget(&self, container: u32) -> Result<()> {
         for kind in ["g", "f"] {
             let filter = format!("{}.{kind}.{container}.>", self.subject);
             self.wire.purge(&filter, 0).await?;
         }
-        Ok(())
+        self.wire.purge(&self.unfinished(container), 0).await
     }
 
     /// A number that nobody else gets, for a `database` or a `container`.
@@ -149,27 +172,36 @@ impl Catalog {
         Ok(records)
     }
 
-    async fn write(&self, subject: &str, expected: u64, payload: Vec<u8>) -> Result<Written> {
+    /// Makes all changes or none; `Done` has the sequence of the last one.
+    pub(crate) async fn write(&self, changes: &[Change]) -> Result<Written> {
         let id = self.connection.options().ids.next_id().simple().to_string();
-        let mut headers = async_nats::HeaderMap::new();
-        set(&mut headers, WRITE, &id);
-        let message = Outgoing { subject: subject.to_owned(), headers, payload: payload.into() };
-        let messages = [message.expecting(expected)];
+        let message = |change: &Change| {
+            let mut headers = Headers::default();
+            headers.set(WRITE, &id);
+            let (subject, payload) = (change.subject.clone(), change.payload.clone());
+            Outgoing { subject, headers, payload }.expecting(change.expected)
+        };
+        let messages: Vec<Outgoing> = changes.iter().map(message).collect();
         let attempted = "write to the catalog";
         let mut is_doubtful = false;
         for attempt in 0..ATTEMPTS_MAX {
-            match self.wire.publish(&id, &messages).await {
+            match self.wire.publish(&format!("{id}-{attempt}"), &messages).await {
                 Published::Stored(sequence) => return Ok(Written::Done(sequence)),
                 Published::Refused(reason) => return Err(Error::invalid(attempted, reason)),
-                Published::Conflict if !is_doubtful => return Ok(Written::Conflict),
+                Published::Conflict if !is_doubtful => {
+                    // It may be another write that is under way, and can still come to nothing.
+                    if !self.is_open(changes).await? {
+                        return Ok(Written::Conflict);
+                    }
+                }
                 Published::Conflict | Published::Unknown(_) => {
                     is_doubtful = true;
-                    let last = self.wire.last(subject).await?;
-                    let sequence = last.as_ref().map_or(0, |it| it.sequence);
-                    if last.is_some_and(|it| it.header(WRITE) == Some(&id)) {
+                    // In this order: it may be made while we look.
+                    let is_open = self.is_open(changes).await?;
+                    if let Some(sequence) = self.find(changes, &id).await? {
                         return Ok(Written::Done(sequence));
                     }
-                    if sequence != expected {
+                    if !is_open {
                         let error = Error::new(ErrorKind::Unavailable, attempted);
                         let reason = "the answer was lost and somebody else has written since";
                         return Err(error.because(reason).with_unknown_effect());
@@ -181,6 +213,35 @@ impl Catalog {
         }
         let error = Error::new(ErrorKind::Unavailable, attempted).because("no answer comes");
         Err(if is_doubtful { error.with_unknown_effect() } else { error })
+    }
+
+    /// The sequence of the last of the changes, if they were made by the write of this name.
+    async fn find(&self, changes: &[Change], id: &str) -> Result<Option<u64>> {
+        let Some(change) = changes.last() else { return Ok(None) };
+        let last = self.wire.last(&change.subject).await?;
+        Ok(last.filter(|it| it.header(WRITE) == Some(id)).map(|it| it.sequence))
+    }
+
+    /// Whether everything is as the changes expect it.
+    async fn is_open(&self, changes: &[Change]) -> Result<bool> {
+        for change in changes {
+            let last = self.wire.last(&change.subject).await?;
+            if last.map_or(0, |it| it.sequence) != change.expected {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Change {
+    pub(crate) fn put<T: Serialize>(subject: &str, expected: u64, record: &T) -> Self {
+        let payload = serde_json::to_vec(record).expect("a record is JSON").into();
+        Self { subject: subject.to_owned(), expected, payload }
+    }
+
+    pub(crate) fn remove(subject: &str, expected: u64) -> Self {
+        Self { subject: subject.to_owned(), expected, payload: Bytes::new() }
     }
 }
 

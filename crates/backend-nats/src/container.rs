@@ -4,7 +4,9 @@ mod commit;
 mod feed;
 mod guards;
 mod publish;
+mod reading;
 mod scan;
+mod turns;
 mod view;
 mod wait;
 
@@ -26,23 +28,24 @@ use crate::cache::Cache;
 use crate::catalog::{Catalog, ContainerRecord, Found, GuardRecord};
 pub(crate) use crate::container::commit::{effective_of, expiry_scene};
 pub(crate) use crate::container::publish::Stored;
+use crate::container::reading::Pulls;
+use crate::container::turns::Turns;
 use crate::maintenance::Sweep;
 use crate::plan::Known;
 use crate::record::Mark;
 use crate::store::Inner;
 use crate::subject::{PartitionNames, RangeNames};
-use crate::wire::{Wire, pause};
+use crate::wire::{StoredMessage, Wire, pause};
 
 /// How old the settings may be. Another process that changes them is heard after this at the
 /// latest.
 const SETTINGS_AGE_MAX: Duration = Duration::from_secs(1);
-/// Batches of this process that are on their way to one stream. A server takes 50 at a time and
-/// refuses the rest, so a process leaves room for others.
-const IN_FLIGHT_MAX: usize = 32;
+/// Batches of this process that are on their way to one stream. A server refuses more than 50 of
+/// which it has some messages and not the last; a batch goes out in one piece, so nearly all of
+/// these only wait for their answers.
+const IN_FLIGHT_MAX: usize = 128;
 /// How often a commit that is under way is waited for.
 const NEWEST_ATTEMPTS_MAX: u32 = 20;
-/// Commits that number events take turns by partition key; this many keys at a time.
-const TURNS: usize = 64;
 
 /// What all who have opened a container share.
 #[derive(Debug)]
@@ -72,7 +75,8 @@ pub(crate) struct Range {
     pub(crate) names: RangeNames,
     pub(crate) wire: Wire,
     in_flight: Semaphore,
-    turns: Vec<tokio::sync::Mutex<()>>,
+    turns: Turns,
+    pulls: Pulls,
     cache: Mutex<Cache>,
     sweep: Mutex<Sweep>,
     /// The latest time of a commit that was seen, so that none of ours is earlier.
@@ -87,7 +91,8 @@ impl Range {
             wire: Wire::new(connection, &names.stream, record.replicas),
             names,
             in_flight: Semaphore::new(IN_FLIGHT_MAX),
-            turns: (0..TURNS).map(|_| tokio::sync::Mutex::default()).collect(),
+            turns: Turns::default(),
+            pulls: Pulls::default(),
             cache: Mutex::default(),
             sweep: Mutex::default(),
             newest_at: AtomicU64::new(0),
@@ -100,14 +105,19 @@ impl Range {
     }
 
     /// The number of the newest commit.
+    pub(crate) async fn newest(&self) -> Result<u64> {
+        Ok(self.newest_message().await?.map_or(0, |it| it.sequence))
+    }
+
+    /// The last message of the newest commit; its sequence is the number of the commit.
     ///
     /// What a stream says about itself is no use here: it may be asked in the middle of a commit.
-    pub(crate) async fn newest(&self) -> Result<u64> {
+    async fn newest_message(&self) -> Result<Option<StoredMessage>> {
         for attempt in 0..NEWEST_ATTEMPTS_MAX {
-            let Some(message) = self.wire.newest().await? else { return Ok(0) };
+            let Some(message) = self.wire.newest().await? else { return Ok(None) };
             let mark = Mark::read(&message);
             if mark.is_none_or(|it| it.lsn(&message) == message.sequence) {
-                return Ok(message.sequence);
+                return Ok(Some(message));
             }
             pause(attempt).await;
         }

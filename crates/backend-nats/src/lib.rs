@@ -14,6 +14,7 @@ mod cache;
 mod catalog;
 mod connection;
 mod container;
+mod leftovers;
 mod maintenance;
 mod messages;
 mod plan;

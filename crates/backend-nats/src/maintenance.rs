@@ -34,10 +34,13 @@ pub struct Maintained {
     pub traces: u64,
     /// Ranges whose history was cut.
     pub histories: u64,
+    /// Containers whose creation or removal was broken off, and whose streams were removed.
+    pub leftovers: u64,
 }
 
 impl NatsStore {
-    /// Removes what has expired in all containers, and cuts their histories.
+    /// Removes what has expired in all containers, cuts their histories, and removes streams that a
+    /// process has left behind which died while it created or deleted a container.
     ///
     /// # Errors
     ///
@@ -60,6 +63,7 @@ impl NatsStore {
                 }
             }
         }
+        done.leftovers = self.remove_leftovers().await?;
         Ok(done)
     }
 
@@ -170,9 +174,9 @@ impl Shared {
         let at = expiry_scene(self, range, &names, record, settings);
         let plan = plan_expiry(&at, &record.id, &known);
         range.cache().forget(&names.item(&record.id));
-        if let Stored::At(_) = self.store(range, &plan).await? {
+        if let Stored::At(lsn) = self.store(range, &plan).await? {
             done.expired += 1;
-            self.announce(range).await;
+            self.announce(range, lsn).await;
         }
         Ok(None)
     }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use async_nats::HeaderMap;
 use bytes::Bytes;
 use millstream_core::{
     ContainerSettings, ItemId, NewBody, OperationResult, PartitionKey, Step, Timestamp,
@@ -11,7 +10,7 @@ use millstream_core::{
 
 use crate::record::{ItemRecord, Kind, Mark, Stamp, Version, VersionKind, VersionRecord};
 use crate::subject::{PartitionNames, RangeNames};
-use crate::wire::{Outgoing, set};
+use crate::wire::{Headers, Outgoing};
 
 /// What is known about an item that a batch touches.
 #[derive(Clone, Debug, Default)]
@@ -300,7 +299,7 @@ impl<'a> Draft<'a> {
                 let end = bytes.len().min((part + 1) * part_bytes_max);
                 let subject = range.version(&self.scene.batch, place, part);
                 let mut message = message(subject, bytes.slice(part * part_bytes_max..end));
-                set(&mut message.headers, "Millstream-Part", format!("{} {parts}", part + 1));
+                message.headers.set("Millstream-Part", format!("{} {parts}", part + 1));
                 drafts.push((self.mark(Kind::Version, *step), message));
             }
         }
@@ -357,7 +356,7 @@ impl<'a> Draft<'a> {
 }
 
 fn message(subject: String, payload: Bytes) -> Outgoing {
-    Outgoing { subject, headers: HeaderMap::new(), payload }
+    Outgoing { subject, headers: Headers::default(), payload }
 }
 
 #[cfg(test)]
@@ -376,10 +375,10 @@ mod tests {
     /// One word for each message: its kind, the last token of its subject, and what it expects.
     fn shown(plan: &Plan) -> String {
         let word = |message: &Outgoing| {
-            let mark = message.headers.get("Millstream").unwrap().to_string();
+            let mark = message.headers.get("Millstream").unwrap();
             let fields: Vec<&str> = mark.split(' ').collect();
             let expected = message.headers.get("Nats-Expected-Last-Subject-Sequence");
-            let expected = expected.map_or_else(|| "-".to_owned(), ToString::to_string);
+            let expected = expected.unwrap_or("-");
             format!("{}{}/{}:{expected}", fields[1], fields[2], fields[3])
         };
         plan.messages.iter().map(word).collect::<Vec<_>>().join(" ")

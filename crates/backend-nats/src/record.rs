@@ -3,7 +3,6 @@
 
 mod version;
 
-use async_nats::HeaderMap;
 use bytes::Bytes;
 use millstream_core::{
     Error, ErrorKind, Etag, Item, ItemId, Lsn, PartitionKey, TimeToLive, Timestamp,
@@ -12,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use crate::record::version::{VersionKind, VersionRecord};
 use crate::subject::{self, ItemPlace};
-use crate::wire::{StoredMessage, set};
+use crate::wire::{Headers, StoredMessage};
 
 /// The header that says what a message is.
 const MARK: &str = "Millstream";
@@ -67,7 +66,7 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    pub(crate) fn write(&self, headers: &mut HeaderMap) {
+    pub(crate) fn write(&self, headers: &mut Headers) {
         let kinds = Kind::ALL.iter();
         let letter = kinds.clone().find(|(_, it)| *it == self.kind).map_or('?', |(it, _)| *it);
         let ttl = match self.ttl {
@@ -79,27 +78,32 @@ impl Mark {
         let Self { index, count, batch, step, .. } = self;
         let at = self.at.as_millis();
         let text = format!("1 {letter} {index} {count} {batch} {step} {at} {ttl} {sequence}");
-        set(headers, MARK, text);
+        headers.set(MARK, text);
     }
 
     pub(crate) fn read(message: &StoredMessage) -> Option<Self> {
-        let fields: Vec<&str> = message.header(MARK)?.split(' ').collect();
-        let ["1", letter, index, count, batch, step, at, ttl, sequence] = fields.as_slice() else {
+        let mut fields = message.header(MARK)?.split(' ');
+        let ["1", letter, index, count, batch, step, at, ttl, sequence] =
+            std::array::from_fn(|_| fields.next().unwrap_or_default())
+        else {
             return None;
         };
+        if fields.next().is_some() {
+            return None;
+        }
         let mark = Self {
             kind: Kind::ALL.iter().find(|(it, _)| letter.chars().eq([*it])).map(|(_, it)| *it)?,
             index: index.parse().ok()?,
             count: count.parse().ok()?,
-            batch: (*batch).to_owned(),
+            batch: batch.to_owned(),
             step: step.parse().ok()?,
             at: Timestamp::from_millis(at.parse().ok()?),
-            ttl: match *ttl {
+            ttl: match ttl {
                 "-" => None,
                 "never" => Some(TimeToLive::Never),
                 seconds => Some(TimeToLive::Seconds(seconds.parse().ok()?)),
             },
-            sequence: match *sequence {
+            sequence: match sequence {
                 "-" => None,
                 number => Some(number.parse().ok()?),
             },
@@ -196,24 +200,27 @@ pub(crate) struct ItemRecord {
 
 impl ItemRecord {
     /// Adds what does not stand in the subject of an item.
-    pub(crate) fn name(headers: &mut HeaderMap, is_hashed: bool, key: &PartitionKey, id: &ItemId) {
+    pub(crate) fn name(headers: &mut Headers, is_hashed: bool, key: &PartitionKey, id: &ItemId) {
         if is_hashed {
-            set(headers, KEY, subject::header_text(&key.to_string()));
+            headers.set(KEY, subject::header_text(&key.to_string()));
         }
         if subject::is_hashed(id) {
-            set(headers, ID, subject::header_text(id.as_str()));
+            headers.set(ID, subject::header_text(id.as_str()));
         }
     }
 
     /// Reads the message of an item.
     pub(crate) fn read(message: &StoredMessage) -> Result<Self, Error> {
-        Self::parse(message).ok_or_else(|| {
-            let attempted = format!("read message {} of {:?}", message.sequence, message.subject);
-            Error::new(ErrorKind::Corrupt, attempted).because("it is not one that we write")
-        })
+        let record = Mark::read(message).and_then(|mark| Self::parse(message, mark));
+        record.ok_or_else(|| strange(message))
     }
 
-    fn parse(message: &StoredMessage) -> Option<Self> {
+    /// Reads the message of an item whose mark was read already.
+    pub(crate) fn read_marked(message: &StoredMessage, mark: Mark) -> Result<Self, Error> {
+        Self::parse(message, mark).ok_or_else(|| strange(message))
+    }
+
+    fn parse(message: &StoredMessage, mark: Mark) -> Option<Self> {
         let place = ItemPlace::parse(&message.subject)?;
         let partition_key = match (place.partition_key, message.header(KEY)) {
             (Some(key), _) => key,
@@ -223,7 +230,6 @@ impl ItemRecord {
             (Some(id), _) => id,
             (None, text) => ItemId::new(&subject::decoded(text?)?).ok()?,
         };
-        let mark = Mark::read(message)?;
         let lsn = mark.lsn(message);
         let stamp = Stamp {
             lsn: Some(lsn),
@@ -242,4 +248,10 @@ impl ItemRecord {
         };
         Some(Self { partition_key, id, sequence: message.sequence, mark, lsn, version })
     }
+}
+
+/// The error for a message that we cannot have written.
+pub(crate) fn strange(message: &StoredMessage) -> Error {
+    let attempted = format!("read message {} of {:?}", message.sequence, message.subject);
+    Error::new(ErrorKind::Corrupt, attempted).because("it is not one that we write")
 }

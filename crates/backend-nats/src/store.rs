@@ -15,8 +15,11 @@ use millstream_core::{
 };
 
 use crate::Connection;
-use crate::catalog::{Catalog, ContainerRecord, DatabaseRecord, Floor, Found, Written};
+use crate::catalog::{
+    Catalog, Change, ContainerRecord, DatabaseRecord, Floor, Found, Unfinished, Written,
+};
 use crate::container::{Handle, Shared};
+use crate::leftovers::Leftovers;
 use crate::streams::{create_stream, range_config, remove_range, stream_config};
 use crate::subject::RangeNames;
 use crate::wire::{Wire, pause};
@@ -39,6 +42,7 @@ pub(crate) struct Inner {
     pub(crate) connection: Connection,
     pub(crate) catalog: Catalog,
     containers: Mutex<BTreeMap<ResourceId, Arc<Shared>>>,
+    pub(crate) leftovers: Mutex<Leftovers>,
 }
 
 impl NatsStore {
@@ -68,7 +72,8 @@ impl NatsStore {
             }
         };
         let catalog = Catalog::new(&connection, replicas);
-        let inner = Inner { connection, catalog, containers: Mutex::default() };
+        let (containers, leftovers) = (Mutex::default(), Mutex::default());
+        let inner = Inner { connection, catalog, containers, leftovers };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -104,17 +109,39 @@ impl NatsStore {
         Ok(shared)
     }
 
-    /// Removes the streams of a container whose record is gone.
-    async fn remove_streams(&self, record: &ContainerRecord) -> Result<()> {
-        self.known().remove(&record.resource_id());
+    /// Removes a container: first its record, then its streams. If we die in between, maintenance
+    /// does the rest.
+    pub(crate) async fn remove(
+        &self,
+        subject: &str,
+        sequence: u64,
+        record: &ContainerRecord,
+    ) -> Result<Written> {
+        let catalog = &self.inner.catalog;
+        let mark = catalog.unfinished(record.number);
+        let marked: Found<Unfinished> = catalog.get(&mark).await?;
+        let changes = [
+            Change::put(&mark, marked.sequence, &record.unfinished()),
+            Change::remove(subject, sequence),
+        ];
+        let written = catalog.write(&changes).await?;
+        if let Written::Done(_) = written {
+            self.known().remove(&record.resource_id());
+            self.remove_streams(record.unfinished()).await?;
+        }
+        Ok(written)
+    }
+
+    /// Removes streams that belong to no container, and then the mark that they do not.
+    pub(crate) async fn remove_streams(&self, unfinished: Unfinished) -> Result<()> {
         let connection = &self.inner.connection;
-        let names = (0..record.streams)
-            .map(|range| RangeNames::new(&connection.options().prefix, record.number, range));
+        let names = (0..unfinished.streams)
+            .map(|range| RangeNames::new(&connection.options().prefix, unfinished.number, range));
         let removals: Vec<BoxFuture<'_, Result<()>>> = names
             .map(|it| -> BoxFuture<'_, _> { Box::pin(remove_range(connection, it)) })
             .collect();
         stream::iter(removals).buffer_unordered(STREAMS_AT_ONCE).try_collect::<()>().await?;
-        self.inner.catalog.forget(record.number).await
+        self.inner.catalog.forget(unfinished.number).await
     }
 
     /// A history that is switched on again does not reach back to when it was off.
@@ -184,8 +211,7 @@ impl Containers for NatsStore {
         for (sequence, record) in catalog.containers(database.number).await? {
             let container = record.info(sequence)?.name;
             let subject = catalog.container(database.number, container.container());
-            catalog.remove(&subject, sequence).await?;
-            self.remove_streams(&record).await?;
+            self.remove(&subject, sequence, &record).await?;
         }
         Ok(())
     }
@@ -220,18 +246,25 @@ impl Containers for NatsStore {
         let options = connection.options();
         let now = options.clock.now();
         let record = ContainerRecord::new(name, id, options.replicas, &settings, now);
-        // The streams come first: a record always has all of them.
+        // The streams come first: a record always has all of them. The mark that they are being
+        // made goes in the same moment in which the record comes.
+        let mark = catalog.unfinished(number);
+        let Written::Done(marked) = catalog.put(&mark, 0, &record.unfinished()).await? else {
+            return Err(interrupted(name));
+        };
         let names = (0..record.streams).map(|it| RangeNames::new(&options.prefix, number, it));
         let configs = names.map(|it| range_config(&it, &record));
         let creations: Vec<BoxFuture<'_, Result<()>>> = configs
             .map(|it| -> BoxFuture<'_, _> { Box::pin(create_stream(connection, it)) })
             .collect();
         stream::iter(creations).buffer_unordered(STREAMS_AT_ONCE).try_collect::<()>().await?;
-        match catalog.put(&subject, sequence, &record).await? {
+        let changes = [Change::remove(&mark, marked), Change::put(&subject, sequence, &record)];
+        match catalog.write(&changes).await? {
             Written::Done(sequence) => record.info(sequence),
             Written::Conflict => {
-                self.remove_streams(&record).await?;
-                Err(exists())
+                self.remove_streams(record.unfinished()).await?;
+                let found: Found<ContainerRecord> = catalog.get(&subject).await?;
+                Err(if found.record.is_some() { exists() } else { interrupted(name) })
             }
         }
     }
@@ -272,8 +305,8 @@ impl Containers for NatsStore {
 
     async fn delete(&self, name: &ContainerName) -> Result<()> {
         let (subject, sequence, record) = self.record(name).await?;
-        match self.inner.catalog.remove(&subject, sequence).await? {
-            Written::Done(_) => self.remove_streams(&record).await,
+        match self.remove(&subject, sequence, &record).await? {
+            Written::Done(_) => Ok(()),
             Written::Conflict => {
                 let error = Error::new(ErrorKind::Overloaded, format!("delete \"{name}\""));
                 let error = error.because("somebody else changed it at the same time");
@@ -328,6 +361,11 @@ const FIXED_RANGES: &str =
 pub(crate) fn item_bytes_max(connection: &Connection) -> usize {
     let payload = connection.message_bytes_max();
     payload.saturating_sub(MESSAGE_OVERHEAD_BYTES).min(ITEM_BYTES_MAX)
+}
+
+fn interrupted(name: &ContainerName) -> Error {
+    let error = Error::new(ErrorKind::Unavailable, format!("create container \"{name}\""));
+    error.because("it took so long that maintenance took it for abandoned; try again")
 }
 
 fn no_database(name: &str) -> Error {

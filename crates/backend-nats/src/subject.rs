@@ -88,7 +88,7 @@ impl PartitionNames {
         let token = if is_hashed {
             format!("{HASHED}{effective}{HASHED}{}", hash(text.as_bytes()))
         } else {
-            ordered().encode(&text)
+            ORDERED.encode(&text)
         };
         let bucket: String = bucket(effective).chars().flat_map(|it| [it, '.']).collect();
         let subject = &range.subject;
@@ -144,7 +144,7 @@ impl ItemPlace {
             None => (None, Some(decoded(key_token)?.parse().ok()?)),
         };
         let (id_begins, id) = match id_token.strip_prefix(HASHED) {
-            Some(rest) => (ordered().decode(rest.split(HASHED).next()?).ok()?, None),
+            Some(rest) => (ORDERED.decode(rest.split(HASHED).next()?).ok()?, None),
             None => {
                 let text = decoded(id_token)?;
                 (text.clone().into_bytes(), Some(ItemId::new(&text).ok()?))
@@ -160,39 +160,46 @@ pub(crate) fn name_token(name: &str) -> String {
     if PLAIN_BYTES_MAX < name.len() {
         format!("{HASHED}{}", hash(name.as_bytes()))
     } else {
-        ordered().encode(name)
+        ORDERED.encode(name)
     }
 }
 
 /// Text that may hold anything, for a header.
 pub(crate) fn header_text(text: &str) -> String {
-    ordered().encode(text)
+    ORDERED.encode(text)
+}
+
+/// Bytes that name something, as one short token.
+pub(crate) fn short(bytes: &[u8]) -> String {
+    ORDERED.encode(bytes)
 }
 
 /// The text of a header.
 pub(crate) fn decoded(token: &str) -> Option<String> {
-    String::from_utf8(ordered().decode(token).ok()?).ok()
+    String::from_utf8(ORDERED.decode(token).ok()?).ok()
 }
 
 fn id_token(id: &ItemId) -> String {
     let text = id.as_str();
     if !is_hashed(id) {
-        return ordered().encode(text);
+        return ORDERED.encode(text);
     }
-    let begins = ordered().encode(&text.as_bytes()[..CUT_BYTES]);
+    let begins = ORDERED.encode(&text.as_bytes()[..CUT_BYTES]);
     format!("{HASHED}{begins}{HASHED}{}", hash(text.as_bytes()))
 }
 
 fn hash(bytes: &[u8]) -> String {
-    ordered().encode(Sha256::digest(bytes))
+    ORDERED.encode(Sha256::digest(bytes))
 }
 
 /// Base64 whose digits are in the order of their values, so that tokens sort as what they encode.
-fn ordered() -> GeneralPurpose {
-    const DIGITS: &str = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz";
-    let alphabet = Alphabet::new(DIGITS).expect("64 different digits");
-    GeneralPurpose::new(&alphabet, NO_PAD)
-}
+static ORDERED: GeneralPurpose = GeneralPurpose::new(&DIGITS, NO_PAD);
+
+const DIGITS: Alphabet =
+    match Alphabet::new("-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz") {
+        Ok(digits) => digits,
+        Err(_) => panic!("64 different digits"),
+    };
 
 #[cfg(test)]
 mod tests {
@@ -241,7 +248,7 @@ mod tests {
     fn tokens_are_in_the_order_of_what_they_encode() {
         let mut ids = ["b", "a", "ä", "aa", "10", "9", " ", "a!", "aZ", "a\u{1}"];
         ids.sort_unstable();
-        let tokens: Vec<String> = ids.iter().map(|it| ordered().encode(it)).collect();
+        let tokens: Vec<String> = ids.iter().map(|it| ORDERED.encode(it)).collect();
         assert!(tokens.is_sorted(), "{tokens:?}");
     }
 

@@ -6,11 +6,12 @@
 
 mod answers;
 mod batches;
+mod pulls;
 
 use std::fmt;
 use std::time::Duration;
 
-use async_nats::{Client, HeaderMap, RequestErrorKind};
+use async_nats::{Client, RequestErrorKind};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use millstream_core::{BoxFuture, Error, ErrorKind, Result};
@@ -20,7 +21,8 @@ use serde_json::json;
 use crate::Connection;
 pub(crate) use crate::wire::answers::StoredMessage;
 use crate::wire::answers::{ApiError, decode_direct, decode_leader};
-pub(crate) use crate::wire::batches::{Outgoing, Published};
+pub(crate) use crate::wire::batches::{Headers, Outgoing, Published};
+pub(crate) use crate::wire::pulls::Pull;
 
 /// What may be spent on something before it counts as unavailable: enough to outlast the election
 /// of a leader, which takes seconds.
@@ -99,7 +101,22 @@ impl Wire {
         self.repeat("read", || Box::pin(self.leader_once(&query))).await
     }
 
+    /// The first message from a sequence on whose subject matches, from any replica; it may not
+    /// have the newest yet.
+    pub(crate) async fn single(
+        &self,
+        from: u64,
+        filter: Option<&str>,
+    ) -> Result<Option<StoredMessage>> {
+        let address = format!("$JS.API.DIRECT.GET.{}", self.stream);
+        let query = json!({ "seq": from, "next_by_subj": filter.unwrap_or(">") });
+        self.repeat("read", || Box::pin(self.direct_once(&address, &query))).await
+    }
+
     /// Up to `count` messages from a sequence on, from any replica; it may not have the newest yet.
+    ///
+    /// A server counts what is left in the stream for each of these, so whoever reads on and on is
+    /// better off with a [`Pull`].
     pub(crate) async fn run(
         &self,
         from: u64,
@@ -322,9 +339,4 @@ pub(crate) fn failure(error: &async_nats::RequestError) -> Failure {
         | RequestErrorKind::MaxPayloadExceeded
         | RequestErrorKind::Other => Failure::Unreachable(error.to_string()),
     }
-}
-
-/// A header that is known to hold nothing strange.
-pub(crate) fn set(headers: &mut HeaderMap, name: &'static str, value: impl AsRef<str>) {
-    headers.insert(name, value.as_ref());
 }

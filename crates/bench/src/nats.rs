@@ -1,10 +1,14 @@
-//! `bench nats`: commits and the feed on NATS JetStream, against plain atomic publishes and plain
-//! reads of the same bytes on the same servers.
+//! `bench nats`: commits, the feed and the way from a commit to a reader on NATS JetStream, against
+//! plain atomic publishes, plain reads and a plain consumer of the same bytes on the same servers.
 //!
 //! Three servers on this machine replicate every stream, as they do in production. With one replica
 //! a server stages every atomic batch in files of its own, and everybody who publishes one waits
-//! for that.
+//! for that. Everyone is connected to the server that leads all streams.
+//!
+//! A commit of ours is one message more than a plain batch: the last number given to an event of
+//! the partition, so that events are numbered without gaps.
 
+mod arrival;
 mod raw;
 mod servers;
 
@@ -17,11 +21,11 @@ use millstream_core::{Container, FeedMode, KeyRange, PageSize, StartFrom};
 use crate::{
     Options, Result,
     documents::{DocumentWriter, create, fill},
-    measure::{Stopwatch, Usage, float},
-    nats::{raw::Raw, servers::Servers},
+    measure::{Histogram, Stopwatch, Usage, float},
+    nats::{arrival::FeedReader, raw::Raw, servers::Servers},
     report::{Figures, optional},
-    rounds::{Load, Round, Subject, Writer, interleave, median, median_ratio},
-    workload::Shape,
+    rounds::{Load, Round, Subject, Writer, interleave, median, median_ratio, writer_number},
+    workload::{Pairs, Shape},
 };
 
 /// Items that are there before the first round.
@@ -32,13 +36,23 @@ const OPEN_INTERVAL: Duration = Duration::from_millis(500);
 /// Changes in a page of the feed.
 const PAGE_ITEMS: usize = 1000;
 
+/// What is reported.
+const FIGURES: [&str; 6] = [
+    "nats.commit_ratio",
+    "nats.latency_ratio",
+    "nats.arrival_p50_ms",
+    "nats.arrival_ratio",
+    "nats.feed_items_per_s",
+    "nats.feed_ratio",
+];
+
 /// Runs the benchmark; every figure is skipped where no server is installed.
 pub(crate) async fn run(options: &Options) -> Result<Figures> {
     let mut figures = Figures::default();
     let directory = options.fresh_directory()?;
     let Some(servers) = Servers::start(directory.path())? else {
         eprintln!("nats-server is not installed; nothing is measured");
-        for name in ["nats.commit_ratio", "nats.latency_ratio", "nats.feed_items_per_s"] {
+        for name in FIGURES {
             figures.add(name, None);
         }
         return Ok(figures);
@@ -46,9 +60,17 @@ pub(crate) async fn run(options: &Options) -> Result<Figures> {
     let store = open(&servers).await?;
     let container = create(&store, "items").await?;
     fill(&container.documents, 0, ITEMS, Shape::CONTACT).await?;
-    let raw = Raw::open(&servers.url, Servers::COUNT).await?;
+    let raw = Raw::open(&servers.url, Servers::COUNT, ITEMS).await?;
+    servers.lead_with_first().await?;
     let ours = OnNats(container.clone());
-    let subjects: [&dyn Subject; 2] = [&raw, &ours];
+    commits(&raw, &ours, options, &mut figures).await?;
+    arrivals(&raw, &ours, options, &mut figures).await?;
+    feeds(&raw, &container, options, &mut figures).await?;
+    Ok(figures)
+}
+
+async fn commits(raw: &Raw, ours: &OnNats, options: &Options, figures: &mut Figures) -> Result<()> {
+    let subjects: [&dyn Subject; 2] = [raw, ours];
     println!("writers subject   batches/s   p50 ms   p99 ms worst ms");
     for &writers in &options.writers {
         let load = Load { writers, items: ITEMS, duration: options.duration(), device: None };
@@ -69,12 +91,59 @@ pub(crate) async fn run(options: &Options) -> Result<Figures> {
             figures.add("nats.latency_ratio", latency);
         }
     }
-    let (ours, plain) = (read_feed(&container).await?, raw.read().await?);
+    Ok(())
+}
+
+/// From the start of a commit to a reader that waits, in turns.
+async fn arrivals(
+    raw: &Raw,
+    ours: &OnNats,
+    options: &Options,
+    figures: &mut Figures,
+) -> Result<()> {
+    let pairs = || Pairs::new(writer_number(), ITEMS);
+    let (mut plain, mut fed) = (Vec::new(), Vec::new());
+    for _ in 0..options.rounds {
+        let reader = Box::new(raw.reader().await?);
+        plain.push(arrival::measure(raw, reader, pairs(), options.duration()).await?);
+        let reader = Box::new(FeedReader::new(&ours.0).await?);
+        fed.push(arrival::measure(ours, reader, pairs(), options.duration()).await?);
+    }
+    let middle = |rounds: &[Histogram], per_mille| {
+        median(rounds.iter().map(|it| it.quantile(per_mille).as_secs_f64() * 1e3))
+    };
+    for (name, rounds) in [("raw", &plain), ("millstream", &fed)] {
+        let (p50, p99) = (optional(middle(rounds, 500), 3), optional(middle(rounds, 990), 3));
+        println!("commit to a waiting reader, {name}: p50 {p50} ms, p99 {p99} ms");
+    }
+    let p50 = |it: &Histogram| it.quantile(500).as_secs_f64();
+    let ratios = fed.iter().zip(&plain).map(|(ours, raw)| p50(ours) / p50(raw));
+    figures.add("nats.arrival_p50_ms", middle(&fed, 500));
+    figures.add("nats.arrival_ratio", median(ratios));
+    Ok(())
+}
+
+/// The whole feed, and the whole raw stream, in turns.
+async fn feeds(
+    raw: &Raw,
+    container: &Container,
+    options: &Options,
+    figures: &mut Figures,
+) -> Result<()> {
+    let (mut plain, mut fed) = (Vec::new(), Vec::new());
+    for _ in 0..options.rounds {
+        plain.push(raw.read().await?);
+        fed.push(read_feed(container).await?);
+    }
+    let (plain, fed) = (median(plain), median(fed));
     println!(
-        "feed: {ours:.0} changes/s; plain reads of messages of the same stream type: {plain:.0}/s"
+        "feed: {} changes/s; a plain consumer of a stream of the same kind: {} messages/s",
+        optional(fed, 0),
+        optional(plain, 0),
     );
-    figures.add("nats.feed_items_per_s", Some(ours));
-    Ok(figures)
+    figures.add("nats.feed_items_per_s", fed);
+    figures.add("nats.feed_ratio", fed.zip(plain).map(|(fed, plain)| fed / plain));
+    Ok(())
 }
 
 /// Opens the store once the servers have found each other.

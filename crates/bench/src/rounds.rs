@@ -223,7 +223,7 @@ async fn write(
 }
 
 /// A number no other writer of this process has.
-fn writer_number() -> u32 {
+pub(crate) fn writer_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }

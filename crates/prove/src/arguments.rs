@@ -3,23 +3,29 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use millstream_crash::{Error, Random, Result};
-use millstream_prove::{Mutant, Part, Phase, StoreKind};
+use millstream_prove::{FleetPart, Mutant, Part, Phase, StoreKind};
 
 pub(crate) const HELP: &str = "\
 Kills a service with its relay, a broker and a consumer over and over, and counts what arrives.
 
-usage: millstream-prove [OPTION VALUE]...
+usage: millstream-prove [fleet] [OPTION VALUE]...
+
+With `fleet` it is another proof: two gateways that clients write through and four processors, all
+on NATS servers (nats-cluster unless --store says nats), of which any two are killed at a time.
 
   --rounds N     kills with SIGKILL (default 60); a few more, to bring a directory to its end
   --minutes M    go on for so long instead
   --seed N       same choices again (default: a fresh one, printed)
-  --life MILLIS  longest time between two kills (default 800)
+  --life MILLIS  longest time between two kills (default 800; 4000 in a fleet)
   --mutant NAME  plant a bug: acknowledge-early, no-inbox, reversed, settle-first
   --store KIND   directory (default), nats (one server) or nats-cluster (three), which it starts
   --scratch DIR  where stores live (default: memory, if the system offers a directory there)
 
 A run that finds something says so and ends with 1.
 ";
+
+/// A lease of a processor has to end before another one takes over.
+const FLEET_LIFE_MAX: Duration = Duration::from_secs(4);
 
 /// Everything the command line can say.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,6 +42,7 @@ pub(crate) struct Arguments {
     pub(crate) directory: PathBuf,
     pub(crate) phase: Phase,
     pub(crate) detects_duplicates: bool,
+    pub(crate) number: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +50,8 @@ pub(crate) enum Command {
     Help,
     Prove,
     Part(Part),
+    Fleet,
+    FleetPart(FleetPart),
 }
 
 impl Arguments {
@@ -60,6 +69,7 @@ impl Arguments {
             directory: PathBuf::new(),
             phase: Phase::Storm,
             detects_duplicates: false,
+            number: 0,
         };
         let mut words = words.into_iter();
         while let Some(name) = words.next() {
@@ -71,6 +81,13 @@ impl Arguments {
                 "service" => parsed.command = Command::Part(Part::Service),
                 "broker" => parsed.command = Command::Part(Part::Broker),
                 "consumer" => parsed.command = Command::Part(Part::Consumer),
+                "fleet" => {
+                    parsed.command = Command::Fleet;
+                    parsed.store = StoreKind::Nats { servers: 3 };
+                    parsed.life_max = FLEET_LIFE_MAX;
+                }
+                "gateway" => parsed.command = Command::FleetPart(FleetPart::Gateway),
+                "processor" => parsed.command = Command::FleetPart(FleetPart::Processor),
                 "tell" => parsed.command = Command::Part(Part::Teller),
                 _ => {
                     let value = words.next();
@@ -110,6 +127,7 @@ impl Arguments {
                     _ => return Err(misused(format!("there is no phase {value:?}"))),
                 };
             }
+            "--number" => self.number = number(name, value)?,
             "--detects-duplicates" => self.detects_duplicates = value == "yes",
             _ => return Err(misused(format!("there is no option {name}"))),
         }
@@ -150,6 +168,9 @@ mod tests {
         assert_eq!(parsed.duration, Some(Duration::from_secs(30)));
         assert_eq!((parsed.command, parsed.seed, parsed.rounds), (Command::Prove, 7, 60));
         assert_eq!(parse("--rounds 3 --help").unwrap().command, Command::Help);
+        let parsed = parse("fleet --minutes 3").unwrap();
+        assert_eq!(parsed.command, Command::Fleet);
+        assert_eq!(parsed.store, StoreKind::Nats { servers: 3 });
     }
 
     #[test]

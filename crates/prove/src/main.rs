@@ -7,8 +7,11 @@ use std::env;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use millstream_crash::{Attempt, Result};
-use millstream_prove::{PartOptions, ProveOptions, Report, prove, run_part};
+use millstream_crash::{Attempt, Error, Result};
+use millstream_prove::{
+    FleetOptions, FleetReport, PartOptions, ProveOptions, Report, StoreKind, prove, prove_fleet,
+    run_fleet_part, run_part,
+};
 
 use crate::arguments::{Arguments, Command, HELP};
 
@@ -35,6 +38,17 @@ fn run(arguments: Arguments) -> Result<bool> {
             run_part(part, &PartOptions { directory, seed, phase, detects_duplicates, mutant })?;
             Ok(true)
         }
+        Command::FleetPart(part) => {
+            let Arguments { directory, number, mutant, .. } = arguments;
+            run_fleet_part(part, &directory, number, mutant)?;
+            Ok(true)
+        }
+        Command::Fleet => {
+            println!("seed {}", arguments.seed);
+            let report = prove_fleet(&fleet_options(arguments)?)?;
+            print_fleet(&report);
+            Ok(report.is_well())
+        }
         Command::Prove => {
             println!("seed {}", arguments.seed);
             let options = ProveOptions {
@@ -55,6 +69,50 @@ fn run(arguments: Arguments) -> Result<bool> {
             Ok(report.is_well())
         }
     }
+}
+
+fn fleet_options(arguments: Arguments) -> Result<FleetOptions> {
+    let StoreKind::Nats { servers } = arguments.store else {
+        let reason = "gateways and processors can only share what is on NATS servers";
+        return Err(Error::new("start a fleet").because(reason));
+    };
+    Ok(FleetOptions {
+        executable: env::current_exe().attempt(|| "find this program")?,
+        rounds: arguments.rounds,
+        duration: arguments.duration,
+        seed: arguments.seed,
+        life_max: arguments.life_max,
+        scratch: arguments.scratch,
+        servers,
+        mutant: arguments.mutant,
+    })
+}
+
+fn print_fleet(report: &FleetReport) {
+    let FleetReport { gateways_killed, processors_killed, .. } = report;
+    let kills = report.kills();
+    println!();
+    println!(
+        "killed with SIGKILL     {kills} processes, two at a time: {gateways_killed} gateways,"
+    );
+    println!("                        {processors_killed} processors");
+    println!("commits acknowledged    {}", report.commits);
+    println!(
+        "calls repeated          {} without effect, {} with an unknown one",
+        report.refused, report.doubtful
+    );
+    println!("  had happened          {}", report.happened);
+    println!("events counted          {}", report.delivered);
+    println!("events that came again  {}", report.repeated);
+    println!("lost                    {}", report.lost);
+    println!("out of order per key    {}", report.reordered);
+    for finding in &report.findings {
+        println!("FOUND: {finding}");
+    }
+    println!("figure fleet.kills {kills}");
+    println!("figure fleet.commits {}", report.commits);
+    println!("figure fleet.lost {}", report.lost);
+    println!("figure fleet.reordered {}", report.reordered);
 }
 
 fn print(report: &Report) {

@@ -68,6 +68,12 @@ impl Process {
         self.signal(Signal::CONT)
     }
 
+    /// Whether it has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> Result<bool> {
+        let ended = self.child.try_wait().attempt(|| format!("look after the {}", self.name))?;
+        Ok(ended.is_some())
+    }
+
     /// Kills it, or waits for its end, and returns all it said.
     pub(crate) fn end(mut self, kills: bool) -> Result<Said> {
         if kills {

@@ -48,7 +48,25 @@ pub(crate) struct ContainerRecord {
     ranges: u32,
 }
 
+/// Streams that are being made before the record of their container is there, or removed after it
+/// has gone. One that stays belongs to a process that died in between.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Unfinished {
+    pub(crate) number: u32,
+    pub(crate) streams: u32,
+}
+
 impl ContainerRecord {
+    /// What stands for its streams while they come and go.
+    pub(crate) fn unfinished(&self) -> Unfinished {
+        Unfinished { number: self.number, streams: self.streams }
+    }
+
+    /// The number of its database.
+    pub(crate) fn database_number(&self) -> u32 {
+        self.database_number
+    }
+
     pub(crate) fn new(
         name: &ContainerName,
         id: ResourceId,

@@ -10,11 +10,11 @@ use millstream_core::{
 
 use crate::container::publish::Stored;
 use crate::container::view::{Current, View};
-use crate::container::{Range, Shared, TURNS};
+use crate::container::{Range, Shared};
 use crate::plan::{Counter, Known, Plan, Scene, only_reads, plan};
 use crate::record::ItemRecord;
 use crate::store::item_bytes_max;
-use crate::subject::PartitionNames;
+use crate::subject::{PartitionNames, short};
 use crate::wire::pause;
 
 /// How often a batch is decided anew because others were quicker.
@@ -29,7 +29,7 @@ impl Shared {
         let range = self.range_at(&effective);
         let names = PartitionNames::new(&range.names, &effective, &batch.partition_key);
         let _turn = if batch.operations.iter().any(|it| it.action.writes_event()) {
-            Some(range.turns[turn(&names)].lock().await)
+            Some(range.turns.take(&names.sequence).await)
         } else {
             None
         };
@@ -58,7 +58,7 @@ impl Shared {
             match self.store(range, &plan).await? {
                 Stored::At(lsn) => {
                     self.learn_commit(range, &names, &plan, lsn);
-                    self.announce(range).await;
+                    self.announce(range, lsn).await;
                     let results =
                         plan.results(range.number(), lsn, &batch.partition_key, &settings);
                     return Ok(BatchOutcome { lsn: Lsn::new(lsn), results });
@@ -160,7 +160,7 @@ impl Shared {
             partition_key: &batch.partition_key,
             settings,
             at: range.time(self.clock().now()),
-            batch: self.connection.options().ids.next_id().simple().to_string(),
+            batch: short(self.connection.options().ids.next_id().as_bytes()),
             part_bytes_max: item_bytes_max(&self.connection),
         };
         plan(&scene, steps, &view.items, counter)
@@ -175,6 +175,11 @@ impl Shared {
                 range.newest_at.fetch_max(version.stamp.at, Ordering::Relaxed);
                 version
             });
+            // Hardly anybody changes an event, so it would only take the place of something else.
+            if version.as_ref().is_some_and(|it| it.stamp.sequence.is_some()) {
+                cache.forget(&item.subject);
+                continue;
+            }
             let known = Known { sequence: sequence(item.from_end), version, is_over: false };
             cache.put_item(item.subject.clone(), known);
         }
@@ -184,10 +189,11 @@ impl Shared {
         }
     }
 
-    /// Wakes readers. If this is lost they look by themselves a little later.
-    pub(crate) async fn announce(&self, range: &Range) {
+    /// Wakes readers that have not passed this commit. If this is lost they look by themselves a
+    /// little later.
+    pub(crate) async fn announce(&self, range: &Range, lsn: u64) {
         let wake = range.names.wake.clone();
-        let _ = self.connection.client().publish(wake, Bytes::new()).await;
+        let _ = self.connection.client().publish(wake, Bytes::from(lsn.to_string())).await;
     }
 }
 
@@ -197,14 +203,6 @@ fn too_large(bytes: usize, bytes_max: usize) -> Error {
          raise its max_payload"
     );
     Error::new(ErrorKind::TooLarge, "store an item").because(reason)
-}
-
-fn turn(names: &PartitionNames) -> usize {
-    let sum = names
-        .sequence
-        .bytes()
-        .fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(byte)));
-    sum % TURNS
 }
 
 /// What maintenance needs to plan an expiry.
@@ -222,7 +220,7 @@ pub(crate) fn expiry_scene<'a>(
         partition_key: &record.partition_key,
         settings,
         at: range.time(now),
-        batch: shared.connection.options().ids.next_id().simple().to_string(),
+        batch: short(shared.connection.options().ids.next_id().as_bytes()),
         part_bytes_max: item_bytes_max(&shared.connection),
     }
 }

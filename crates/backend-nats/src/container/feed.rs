@@ -14,14 +14,13 @@ use millstream_core::{
 };
 
 use crate::catalog::{Floor, Found, GuardRecord};
+use crate::container::reading::{Filters, Reading};
 use crate::container::{Range, Shared, is_held};
-use crate::record::{ItemRecord, Kind, Mark, VersionRecord};
+use crate::record::{ItemRecord, Kind, Mark, VersionRecord, strange};
 use crate::wire::StoredMessage;
 
 /// Messages that are asked for at once.
 const RUN_MESSAGES_MAX: usize = 1000;
-/// Bytes that are asked for at once.
-const RUN_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 impl Shared {
     pub(super) async fn start(
@@ -56,7 +55,8 @@ impl Shared {
         let range = self.range_of(keys)?;
         let settings = self.settings().await?;
         self.check_mode(cursor.mode, &settings)?;
-        let newest = range.newest().await?;
+        let newest_message = range.newest_message().await?;
+        let newest = newest_message.as_ref().map_or(0, |it| it.sequence);
         if cursor.mode == FeedMode::AllVersions {
             self.check_floor(range, keys, &cursor).await?;
         }
@@ -72,7 +72,7 @@ impl Shared {
             bytes: 0,
             open: None,
         };
-        let reached = page.fill(newest).await?;
+        let reached = page.fill(newest_message).await?;
         // What has been committed since the call began may have come in part.
         page.changes.retain(|it| it.lsn.as_u64() <= reached);
         let newest = newest.max(reached);
@@ -133,21 +133,40 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// Reads until the page is full or everything up to `newest` was looked at. Returns the last
-    /// commit all of whose messages were looked at.
-    async fn fill(&mut self, newest: u64) -> Result<u64> {
+    /// Reads until the page is full enough or everything up to `newest` was looked at. Returns the
+    /// last commit all of whose messages were looked at.
+    async fn fill(&mut self, newest_message: Option<StoredMessage>) -> Result<u64> {
+        let newest = newest_message.as_ref().map_or(0, |it| it.sequence);
         let items = self.range.names.items();
-        let filter = match self.cursor.mode {
-            FeedMode::LatestVersion => Some(items.as_str()),
-            FeedMode::AllVersions => None,
+        let has_history = !self.settings.all_versions_retention.is_zero();
+        let (few, many) = match self.cursor.mode {
+            FeedMode::AllVersions => (None, None),
+            FeedMode::LatestVersion if has_history => (Some(items.as_str()), Some(items.as_str())),
+            // Without a history nearly everything is an item, and a filter only costs time.
+            FeedMode::LatestVersion => (Some(items.as_str()), None),
         };
-        let mut reached = self.cursor.after.as_u64();
+        let filters = Filters { few, many };
+        let start = self.cursor.after.as_u64();
+        let mut reading = Reading::new(self.shared, self.range, start + 1, filters, newest_message);
+        let reached = self.fill_from(&mut reading, newest, few).await?;
+        reading.end().await;
+        Ok(reached)
+    }
+
+    async fn fill_from(
+        &mut self,
+        reading: &mut Reading<'_>,
+        newest: u64,
+        filter: Option<&str>,
+    ) -> Result<u64> {
+        let start = self.cursor.after.as_u64();
+        let mut reached = start;
         // Everything before this was looked at.
         let mut next = reached + 1;
         while next <= newest {
-            let count = (self.size.items_max - self.changes.len().min(self.size.items_max)) + 1;
-            let count = count.clamp(2, RUN_MESSAGES_MAX);
-            let run = self.range.wire.run(next, filter, count, RUN_BYTES_MAX).await?;
+            let count = self.size.items_max - self.changes.len().min(self.size.items_max);
+            let count = count.clamp(1, RUN_MESSAGES_MAX);
+            let run = reading.run(next, count).await?;
             let mut messages = run.messages;
             if messages.is_empty() || !run.has_more {
                 let seen = messages.last().map_or(next, |it| it.sequence + 1);
@@ -165,10 +184,14 @@ impl Page<'_> {
                 }
                 next = message.sequence + 1;
                 self.range.saw_time(mark.at);
-                self.take(&message, &mark, lsn).await?;
+                self.take(&message, mark, lsn).await?;
                 if message.sequence == lsn {
                     reached = lsn;
                 }
+            }
+            // Filling up the rest would cost as much as another page.
+            if start < reached && self.is_full_enough() {
+                return Ok(reached);
             }
         }
         Ok(reached.max(newest))
@@ -192,14 +215,18 @@ impl Page<'_> {
         self.size.items_max <= self.changes.len() || self.size.bytes_max <= self.bytes
     }
 
+    fn is_full_enough(&self) -> bool {
+        self.size.items_max <= 2 * self.changes.len() || self.size.bytes_max <= 2 * self.bytes
+    }
+
     fn last_lsn(&self) -> Option<u64> {
         self.changes.last().map(|it| it.lsn.as_u64())
     }
 
-    async fn take(&mut self, message: &StoredMessage, mark: &Mark, lsn: u64) -> Result<()> {
+    async fn take(&mut self, message: &StoredMessage, mark: Mark, lsn: u64) -> Result<()> {
         let change = match (self.cursor.mode, mark.kind) {
-            (FeedMode::LatestVersion, Kind::Written) => self.written(message, lsn).await?,
-            (FeedMode::AllVersions, Kind::Version) => self.version(message, mark, lsn)?,
+            (FeedMode::LatestVersion, Kind::Written) => self.written(message, mark, lsn).await?,
+            (FeedMode::AllVersions, Kind::Version) => self.version(message, &mark, lsn)?,
             (FeedMode::LatestVersion, Kind::Version)
             | (FeedMode::AllVersions, Kind::Written)
             | (_, Kind::Deleted | Kind::Expired | Kind::Sequence | Kind::Look) => None,
@@ -214,8 +241,13 @@ impl Page<'_> {
     }
 
     /// An item at its newest commit, unless its time is over.
-    async fn written(&mut self, message: &StoredMessage, lsn: u64) -> Result<Option<Change>> {
-        let record = ItemRecord::read(message)?;
+    async fn written(
+        &mut self,
+        message: &StoredMessage,
+        mark: Mark,
+        lsn: u64,
+    ) -> Result<Option<Change>> {
+        let record = ItemRecord::read_marked(message, mark)?;
         let effective = self.settings.partition_key.effective(&record.partition_key)?;
         let Some(version) = &record.version else { return Ok(None) };
         if !self.keys.contains(&effective) {
@@ -288,9 +320,4 @@ impl Page<'_> {
 fn expired(keys: &KeyRange) -> Error {
     let error = Error::new(ErrorKind::PositionExpired, format!("read changes of {keys}"));
     error.because("versions after the continuation are no longer kept")
-}
-
-fn strange(message: &StoredMessage) -> Error {
-    let attempted = format!("read message {} of {:?}", message.sequence, message.subject);
-    Error::new(ErrorKind::Corrupt, attempted).because("it is not one that we write")
 }

@@ -32,7 +32,10 @@ impl Shared {
             attempt += 1;
             spent += ANSWERED;
             // A server may still hold part of an earlier attempt, so each has a name of its own.
-            let name = format!("{}-{attempt}", plan.batch);
+            let name = match attempt {
+                1 => plan.batch.clone(),
+                _ => format!("{}-{attempt}", plan.batch),
+            };
             match range.wire.publish(&name, &plan.messages).await {
                 Published::Stored(lsn) => return Ok(Stored::At(lsn)),
                 Published::Conflict if !is_doubtful => return Ok(Stored::Conflict),

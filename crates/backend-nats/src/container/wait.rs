@@ -1,7 +1,7 @@
 //! Waiting for a commit.
 //!
-//! Whoever commits announces it on a subject of the range. The announcement carries no data and may
-//! be lost, so a waiting reader also looks by itself from time to time.
+//! Whoever commits announces it on a subject of the range. The announcement carries nothing but the
+//! number of the commit and may be lost, so a waiting reader also looks by itself now and then.
 
 use std::time::Duration;
 
@@ -30,17 +30,31 @@ impl Shared {
         // Listening begins before looking, so that no commit falls in between.
         let listen = client.subscribe(range.names.wake.clone()).await;
         let mut wakes = listen.map_err(|it| failed(it.to_string()))?;
-        client.flush().await.map_err(|it| failed(it.to_string()))?;
+        // A server handles the requests of a connection in order: it listens before it looks.
         let mut look_after = LOOK_AFTER_MIN;
         loop {
             if cursor.after.as_u64() < range.newest().await? {
                 return Ok(());
             }
-            let woken = tokio::time::timeout(look_after, wakes.next()).await;
-            if matches!(woken, Ok(None)) {
-                return Err(failed("the connection was closed".to_owned()));
+            loop {
+                match tokio::time::timeout(look_after, wakes.next()).await {
+                    Ok(None) => return Err(failed("the connection was closed".to_owned())),
+                    Ok(Some(wake)) => match announced(&wake.payload) {
+                        Some(lsn) if cursor.after.as_u64() < lsn => return Ok(()),
+                        // The reader has it already.
+                        Some(_) => {}
+                        // Something else happened to the range.
+                        None => break,
+                    },
+                    Err(_) => break,
+                }
             }
             look_after = (2 * look_after).min(LOOK_AFTER_MAX);
         }
     }
+}
+
+/// The number of the commit that is announced.
+fn announced(payload: &[u8]) -> Option<u64> {
+    std::str::from_utf8(payload).ok()?.parse().ok()
 }

@@ -29,6 +29,10 @@ const NAME: &str = "millstream-topic";
 const CALL_MAX: Duration = Duration::from_secs(2);
 /// Messages that wait for their answer.
 const ANSWERS_MAX: usize = 4096;
+/// How often a subscription is looked for that somebody else makes at the same moment, and the
+/// pause in between.
+const ATTEMPTS_MAX: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(100);
 /// What the server adds to a message beside its headers and body.
 const OVERHEAD: usize = 1024;
 
@@ -152,27 +156,32 @@ impl NatsTopic {
     /// Dropping the future may leave it made or not; call it again.
     pub async fn create_subscription(&self, name: &str, from_beginning: bool) -> Result<()> {
         let names = self.shared.names.subscription(name)?;
-        if self.shared.about(&names).await?.is_some() {
-            return Ok(());
-        }
         let attempted = || format!("create the subscription {name:?}");
-        let mut stream = self.shared.messages().await?;
-        let info = stream.info().await.map_err(|error| call_error(attempted(), error))?;
-        let after = if from_beginning {
-            info.state.first_sequence.saturating_sub(1)
-        } else {
-            info.state.last_sequence
-        };
-        let about = About { version: RECORD_VERSION, name: name.to_owned(), after };
-        let body = Bytes::from(record::write("description", &about)?);
-        let stored =
-            put(&self.shared.context, names.about(), HeaderMap::new(), body, Some(0)).await;
-        match stored {
-            // Somebody else made it at the same moment.
-            Err(error) if error.kind() == ErrorKind::PreconditionFailed => Ok(()),
-            Err(error) => Err(error),
-            Ok(_) => Ok(()),
+        for _ in 0..ATTEMPTS_MAX {
+            if self.shared.about(&names).await?.is_some() {
+                return Ok(());
+            }
+            let mut stream = self.shared.messages().await?;
+            let info = stream.info().await.map_err(|error| call_error(attempted(), error))?;
+            let after = if from_beginning {
+                info.state.first_sequence.saturating_sub(1)
+            } else {
+                info.state.last_sequence
+            };
+            let about = About { version: RECORD_VERSION, name: name.to_owned(), after };
+            let body = Bytes::from(record::write("description", &about)?);
+            let context = &self.shared.context;
+            match put(context, names.about(), HeaderMap::new(), body, Some(0)).await {
+                // Somebody else makes it at the same moment, which may still come to nothing.
+                Err(error) if error.kind() == ErrorKind::PreconditionFailed => {
+                    self.shared.clock.sleep(PAUSE).await;
+                }
+                Err(error) => return Err(error),
+                Ok(_) => return Ok(()),
+            }
         }
+        let error = Error::new(ErrorKind::Unavailable, attempted()).with_unknown_effect();
+        Err(error.because("others try to create it, too, and nobody gets an answer"))
     }
 
     /// Receives from a subscription, which is made unless it exists. Any number of processes may

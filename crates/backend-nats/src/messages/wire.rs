@@ -121,10 +121,35 @@ fn api_failure(error: &jetstream::Error) -> Failure {
         | ErrorCode::ATOMIC_PUBLISH_DISABLED
         | ErrorCode::ATOMIC_PUBLISH_UNSUPPORTED_HEADER
         | ErrorCode::ATOMIC_PUBLISH_TOO_LARGE_BATCH => Failure::NotAsBatch,
+        // What is not as expected may also be a write of somebody else that is under way.
+        ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT => Failure::Conflict,
         ErrorCode::STREAM_STORE_FAILED => Failure::Full,
         ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM => Failure::TooLarge,
         _ if error.code() == 503 => Failure::NotYet,
         _ if error.code() == 408 => Failure::Unknown,
         _ => Failure::Refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(status: u64, code: u64, expected: Failure) {
+        let text = format!(r#"{{"code":{status},"err_code":{code},"description":"x"}}"#);
+        let error: jetstream::Error = serde_json::from_str(&text).unwrap();
+        assert_eq!(api_failure(&error), expected, "{text}");
+    }
+
+    #[test]
+    fn an_error_of_the_server_says_whether_to_try_again() {
+        check(400, 10164, Failure::Conflict);
+        check(409, 10158, Failure::NotYet);
+        check(400, 10201, Failure::NotAsBatch);
+        check(503, 10077, Failure::Full);
+        check(503, 10008, Failure::NotYet);
+        check(408, 0, Failure::Unknown);
+        check(400, 10003, Failure::Refused);
     }
 }

@@ -1,6 +1,6 @@
 //! What the servers send back.
 
-use async_nats::Message;
+use async_nats::{HeaderMap, HeaderValue, Message};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::wire::{Answered, Failure};
 
-/// What the names of the headers begin with that are kept; the others are the server's business.
+/// What the names of our headers begin with; the others are the server's business.
 const OURS: &str = "Millstream";
 
 /// A message of a stream.
@@ -16,13 +16,23 @@ const OURS: &str = "Millstream";
 pub(crate) struct StoredMessage {
     pub(crate) subject: String,
     pub(crate) sequence: u64,
-    headers: Vec<(String, String)>,
+    headers: HeaderMap,
     pub(crate) payload: Bytes,
 }
 
 impl StoredMessage {
+    pub(super) fn new(subject: String, sequence: u64, headers: HeaderMap, payload: Bytes) -> Self {
+        Self { subject, sequence, headers, payload }
+    }
+
+    /// The first of this name. The names are few, so looking at all is quicker than making a key.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(it, _)| it == name).map(|(_, value)| value.as_str())
+        let mut headers = self.headers.iter();
+        let (_, values) = headers.find(|(it, _)| {
+            let it: &str = it.as_ref();
+            it == name
+        })?;
+        values.first().map(HeaderValue::as_str)
     }
 }
 
@@ -81,11 +91,6 @@ pub(super) fn decode_direct(message: Message) -> Answered<Option<StoredMessage>>
     let last = |name: &str| headers.get_all(name).last().map(ToString::to_string);
     let subject = last("Nats-Subject").ok_or_else(strange)?;
     let sequence = last("Nats-Sequence").and_then(|it| it.parse().ok()).ok_or_else(strange)?;
-    let pairs = headers.iter().filter_map(|(name, values)| {
-        let name: &str = name.as_ref();
-        name.starts_with(OURS).then_some((name, values.first()?))
-    });
-    let headers = pairs.map(|(name, value)| (name.to_owned(), value.to_string())).collect();
     Ok(Some(StoredMessage { subject, sequence, headers, payload: message.payload }))
 }
 
@@ -125,11 +130,14 @@ pub(super) fn decode_leader(payload: &[u8]) -> Answered<Option<StoredMessage>> {
 }
 
 /// `NATS/1.0`, then a line for each header.
-fn headers_of(text: &str) -> Vec<(String, String)> {
+fn headers_of(text: &str) -> HeaderMap {
     let lines = text.lines().skip(1);
     let pairs = lines.filter_map(|line| line.split_once(':'));
-    let pairs = pairs.filter(|(name, _)| name.starts_with(OURS));
-    pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
+    let mut headers = HeaderMap::new();
+    for (name, value) in pairs.filter(|(name, _)| name.starts_with(OURS)) {
+        headers.append(name, value.trim());
+    }
+    headers
 }
 
 #[cfg(test)]

@@ -1,18 +1,42 @@
 //! Publishing several messages whole or not at all.
 
-use async_nats::HeaderMap;
 use async_nats::client::Request;
+use async_nats::{HeaderMap, HeaderName};
 use bytes::Bytes;
 use serde::Deserialize;
 
 use crate::wire::answers::ApiError;
-use crate::wire::{Failure, Wire, failure, set};
+use crate::wire::{Failure, Wire, failure};
+
+/// The headers of a message on its way, each once. They hold nothing that would need escaping.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Headers(Vec<(&'static str, String)>);
+
+impl Headers {
+    pub(crate) fn set(&mut self, name: &'static str, value: impl Into<String>) {
+        self.0.push((name, value.into()));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(it, _)| *it == name).map(|(_, value)| value.as_str())
+    }
+
+    /// As the client wants them, which takes much more time to make, to copy and to drop.
+    fn to_map(&self) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in &self.0 {
+            map.insert(HeaderName::from_static(name), value.as_str());
+        }
+        map
+    }
+}
 
 /// A message on its way.
 #[derive(Clone, Debug)]
 pub(crate) struct Outgoing {
     pub(crate) subject: String,
-    pub(crate) headers: HeaderMap,
+    pub(crate) headers: Headers,
     pub(crate) payload: Bytes,
 }
 
@@ -20,13 +44,13 @@ impl Outgoing {
     /// Makes it conditional on the sequence of the newest message of its subject; 0 if there must
     /// be none.
     pub(crate) fn expecting(mut self, sequence: u64) -> Self {
-        set(&mut self.headers, "Nats-Expected-Last-Subject-Sequence", sequence.to_string());
+        self.headers.set("Nats-Expected-Last-Subject-Sequence", sequence.to_string());
         self
     }
 
     /// Makes it conditional on the newest message of another subject.
     pub(crate) fn expecting_of(mut self, subject: &str, sequence: u64) -> Self {
-        set(&mut self.headers, "Nats-Expected-Last-Subject-Sequence-Subject", subject);
+        self.headers.set("Nats-Expected-Last-Subject-Sequence-Subject", subject);
         self.expecting(sequence)
     }
 }
@@ -62,24 +86,31 @@ impl Wire {
         let Some((last, others)) = messages.split_last() else {
             return Published::Refused("a batch holds no message".to_owned());
         };
-        let mut last = last.clone();
-        if !others.is_empty() {
-            for (place, message) in others.iter().enumerate() {
-                let Outgoing { subject, mut headers, payload } = message.clone();
-                set(&mut headers, "Nats-Batch-Id", attempt);
-                set(&mut headers, "Nats-Batch-Sequence", (place + 1).to_string());
-                let sent = self.client().publish_with_headers(subject, headers, payload).await;
-                if let Err(error) = sent {
-                    // Without the last one nothing is stored.
-                    return Published::NotNow(error.to_string());
-                }
+        let headers_at = |message: &Outgoing, place: usize| {
+            let mut headers = message.headers.to_map();
+            if !others.is_empty() {
+                headers.insert(HeaderName::from_static("Nats-Batch-Id"), attempt);
+                let place = place.to_string();
+                headers.insert(HeaderName::from_static("Nats-Batch-Sequence"), place);
             }
-            set(&mut last.headers, "Nats-Batch-Id", attempt);
-            set(&mut last.headers, "Nats-Batch-Sequence", messages.len().to_string());
-            set(&mut last.headers, "Nats-Batch-Commit", "1");
+            headers
+        };
+        for (index, message) in others.iter().enumerate() {
+            let (subject, payload) = (message.subject.clone(), message.payload.clone());
+            let headers = headers_at(message, index + 1);
+            let sent = self.client().publish_with_headers(subject, headers, payload).await;
+            if let Err(error) = sent {
+                // Without the last one nothing is stored.
+                return Published::NotNow(error.to_string());
+            }
         }
-        let request = Request::new().headers(last.headers).payload(last.payload);
-        match self.client().send_request(last.subject, request).await.map_err(|it| failure(&it)) {
+        let mut headers = headers_at(last, messages.len());
+        if !others.is_empty() {
+            headers.insert(HeaderName::from_static("Nats-Batch-Commit"), "1");
+        }
+        let request = Request::new().headers(headers).payload(last.payload.clone());
+        let answer = self.client().send_request(last.subject.clone(), request).await;
+        match answer.map_err(|it| failure(&it)) {
             Ok(answer) => published(&answer.payload),
             Err(Failure::NoResponders) => Published::Nobody,
             Err(

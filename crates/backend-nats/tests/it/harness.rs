@@ -1,5 +1,8 @@
 //! Servers that tests start and stop, and a store on them.
 
+#[path = "../support/ports.rs"]
+mod ports;
+mod proxies;
 pub(crate) mod servers;
 
 use std::future::Future;
@@ -16,7 +19,7 @@ use tokio::runtime::Runtime;
 pub(crate) use crate::harness::servers::Servers;
 
 /// Longest time one test may take.
-pub(crate) const TEST_TIME_MAX: Duration = Duration::from_secs(180);
+pub(crate) const TEST_TIME_MAX: Duration = Duration::from_secs(300);
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
 

@@ -4,7 +4,7 @@
 //! Every commit of a writer writes an entity and two events with the same number in one batch. The
 //! entity carries the number, so a commit that happened twice or never shows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use millstream_backend_nats::NatsStore;
 use millstream_core::{
     Batch, Change, Container, ContainerName, ContainerSettings, Containers, Effect, ErrorKind,
     FeedMode, ItemId, KeyRange, Operation, PageSize, PartitionKey, PartitionKeyDefinition,
-    StartFrom, TimeToLive,
+    ScanScope, StartFrom, TimeToLive,
 };
 use tokio::task::JoinHandle;
 
@@ -25,6 +25,8 @@ struct Known {
     acknowledged: u64,
     /// The newest commit that may have happened.
     attempted: u64,
+    /// The newest commit of which nobody could say whether it happened.
+    doubtful: u64,
 }
 
 #[derive(Debug, Default)]
@@ -78,6 +80,13 @@ impl Ledger {
         self.tally.acknowledged.load(Ordering::SeqCst)
     }
 
+    /// Fails as soon as a writer or a reader has failed.
+    pub(crate) fn check(&self) {
+        let writers = self.writers.iter().filter(|it| it.is_finished()).count();
+        let readers = self.readers.iter().filter(|it| it.is_finished()).count();
+        assert_eq!((writers, readers), (0, 0), "somebody failed, and has said why");
+    }
+
     /// Stops everybody and compares. Returns the commits the feed showed, and a summary.
     pub(crate) async fn stop(self, store: &NatsStore) -> (u64, String) {
         self.tally.stop.store(true, Ordering::SeqCst);
@@ -129,6 +138,8 @@ async fn write(writer: usize, container: Container, tally: Arc<Tally>) -> BTreeM
                     tally.refused.fetch_add(1, Ordering::SeqCst);
                     if error.kind() == ErrorKind::AlreadyExists {
                         // An earlier commit whose effect was unknown has happened after all.
+                        let report = error.report();
+                        assert_eq!(known.doubtful, number, "it was said not to be: {report}");
                         known.acknowledged = settled(&container, key).await;
                         assert_eq!(known.acknowledged, number, "{}", error.report());
                     }
@@ -136,6 +147,7 @@ async fn write(writer: usize, container: Container, tally: Arc<Tally>) -> BTreeM
                 Err(error) => {
                     eprintln!("a writer looks after: {}", error.report());
                     tally.unknown.fetch_add(1, Ordering::SeqCst);
+                    known.doubtful = number;
                     known.acknowledged = settled(&container, key).await;
                     assert!(number - 1 <= known.acknowledged && known.acknowledged <= number);
                 }
@@ -179,8 +191,12 @@ fn number_of(body: &[u8]) -> u64 {
 /// Follows the history of a range until everybody has stopped and nothing is left.
 async fn follow(container: Container, keys: KeyRange, drained: Arc<AtomicBool>) -> Vec<Change> {
     let mut changes = Vec::new();
-    let beginning = container.feed.start(&keys, StartFrom::Beginning, FeedMode::AllVersions).await;
-    let mut after = beginning.unwrap();
+    let mut after = loop {
+        match container.feed.start(&keys, StartFrom::Beginning, FeedMode::AllVersions).await {
+            Ok(beginning) => break beginning,
+            Err(error) => eprintln!("the reader begins anew after: {}", error.report()),
+        }
+    };
     loop {
         let is_last = drained.load(Ordering::SeqCst);
         match container.feed.read(&keys, &after, PageSize::items(200)).await {
@@ -226,15 +242,33 @@ fn check_feed(changes: &[Change], found: &mut BTreeMap<String, u64>) -> u64 {
 
 async fn check_key(container: &Container, key: &str, known: Known, shown: u64) {
     let stored = settled(container, key).await;
-    let Known { acknowledged, attempted } = known;
+    let Known { acknowledged, attempted, .. } = known;
     assert!(acknowledged <= stored, "{key}: {acknowledged} was acknowledged, {stored} is there");
     assert!(stored <= attempted.max(acknowledged), "{key}: {stored} was never written");
     assert_eq!(shown, stored, "{key}: the feed does not show all that is there");
+    let ids = ids(container, key).await;
     for number in 1..=stored {
         for part in ["first", "second"] {
-            let id = ItemId::new(&format!("{part}-{number}")).unwrap();
-            let item = container.documents.read(&PartitionKey::from(key), &id).await.unwrap();
-            assert!(item.is_some(), "{key}: event {id} is lost");
+            let id = format!("{part}-{number}");
+            assert!(ids.contains(&id), "{key}: event {id} is lost");
+        }
+    }
+}
+
+/// The ids of the items of a key.
+async fn ids(container: &Container, key: &str) -> BTreeSet<String> {
+    let scope = ScanScope::Partition(PartitionKey::from(key));
+    let (mut ids, mut after) = (BTreeSet::new(), None);
+    loop {
+        let page = container.documents.scan(&scope, after.as_ref(), PageSize::items(1000)).await;
+        let Ok(page) = page else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        ids.extend(page.items.iter().map(|it| it.id.as_str().to_owned()));
+        after = page.continuation;
+        if after.is_none() {
+            return ids;
         }
     }
 }

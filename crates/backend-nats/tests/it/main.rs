@@ -7,4 +7,7 @@ mod cluster;
 mod connecting;
 mod faults;
 mod ledger;
+mod leftovers;
+mod reading;
 mod single;
+mod starting;

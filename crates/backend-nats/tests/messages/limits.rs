@@ -65,6 +65,22 @@ fn options_of_a_topic_stay_what_they_were() {
 }
 
 #[test]
+fn everybody_who_makes_a_subscription_at_the_same_moment_has_it() {
+    block_on(async {
+        let servers = Servers::start(3);
+        let topic = servers.topic("t", &TopicOptions::default()).await;
+        for round in 0..20 {
+            let name = format!("s{round}");
+            let made = (0..8).map(|_| topic.create_subscription(&name, true));
+            for outcome in futures_util::future::join_all(made).await {
+                outcome.unwrap();
+            }
+        }
+        assert_eq!(topic.subscriptions().await.unwrap().len(), 20);
+    });
+}
+
+#[test]
 fn a_deferred_message_can_be_asked_for() {
     block_on(async {
         let servers = Servers::start(1);

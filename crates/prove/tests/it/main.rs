@@ -4,21 +4,41 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use millstream_prove::{Mutant, ProveOptions, Report, StoreKind, prove};
+use millstream_prove::{
+    FleetOptions, FleetReport, Mutant, ProveOptions, Report, StoreKind, prove, prove_fleet,
+};
+
+fn scratch() -> PathBuf {
+    let memory = PathBuf::from("/dev/shm");
+    if memory.is_dir() { memory } else { std::env::temp_dir() }
+}
+
+fn run_fleet(mutant: Option<Mutant>, rounds: u64) -> FleetReport {
+    let options = FleetOptions {
+        executable: PathBuf::from(env!("CARGO_BIN_EXE_millstream-prove")),
+        rounds,
+        duration: None,
+        seed: 7,
+        life_max: Duration::from_secs(2),
+        scratch: scratch(),
+        servers: 3,
+        mutant,
+    };
+    prove_fleet(&options).unwrap()
+}
 
 fn run(mutant: Option<Mutant>, rounds: u64) -> Report {
     run_on(StoreKind::Directory, mutant, rounds)
 }
 
 fn run_on(store: StoreKind, mutant: Option<Mutant>, rounds: u64) -> Report {
-    let memory = PathBuf::from("/dev/shm");
     let options = ProveOptions {
         executable: PathBuf::from(env!("CARGO_BIN_EXE_millstream-prove")),
         rounds,
         duration: None,
         seed: 7,
         life_max: Duration::from_millis(700),
-        scratch: if memory.is_dir() { memory } else { std::env::temp_dir() },
+        scratch: scratch(),
         mutant,
         store,
     };
@@ -41,6 +61,19 @@ fn the_same_holds_on_a_nats_server() {
     assert!(report.is_well(), "{report:#?}");
     assert!(6 <= report.kills && 0 < report.commits, "{report:#?}");
     assert_eq!((report.parked_keys, report.redriven_in_order), (1, 1), "{report:#?}");
+}
+
+#[test]
+fn a_fleet_loses_and_reorders_nothing_whichever_two_are_killed() {
+    let report = run_fleet(None, 6);
+    assert!(report.is_well(), "{report:#?}");
+    assert_eq!((report.kills(), report.delivered), (6, report.commits), "{report:#?}");
+}
+
+#[test]
+fn a_processor_that_acknowledges_before_it_has_counted_is_caught() {
+    let report = run_fleet(Some(Mutant::AcknowledgeEarly), 2);
+    assert!(0 < report.lost + report.reordered, "it was not caught: {report:#?}");
 }
 
 #[track_caller]

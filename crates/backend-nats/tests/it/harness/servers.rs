@@ -1,9 +1,9 @@
-//! Real `nats-server` processes on free ports and in temporary directories.
+//! Real `nats-server` processes on ports of their own and in temporary directories.
 
 use std::env;
 use std::fs;
 use std::io::Write;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
@@ -14,9 +14,18 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::harness::ports::Port;
+use crate::harness::proxies::Proxy;
+
+/// How often a server that was started is looked for; more than any machine needs.
+const LOOKS_MAX: u32 = 1500;
+const PAUSE: Duration = Duration::from_millis(40);
+
 /// One server, or three that replicate.
 pub(crate) struct Servers {
     nodes: Vec<Node>,
+    /// What lies between them, if that can be cut.
+    network: Option<Network>,
     _directory: TempDir,
 }
 
@@ -25,9 +34,16 @@ struct Node {
     process_file: PathBuf,
     log: PathBuf,
     root: PathBuf,
-    port: u16,
+    clients: Port,
+    routes: Port,
     /// None while it is stopped.
     guardian: Mutex<Option<Child>>,
+}
+
+/// A way to each server for clients, and one from each server to each other.
+struct Network {
+    clients: Vec<Proxy>,
+    routes: Vec<(usize, usize, Proxy)>,
 }
 
 impl Servers {
@@ -50,35 +66,27 @@ impl Servers {
 
     /// Starts servers with more lines in their configuration.
     pub(crate) fn start_with(count: usize, more: &str) -> Option<Self> {
+        Self::run(count, more, false)
+    }
+
+    /// Starts three servers with a network that can be cut.
+    pub(crate) fn start_apart() -> Option<Self> {
+        Self::run(3, "", true)
+    }
+
+    fn run(count: usize, more: &str, apart: bool) -> Option<Self> {
         let program = program()?;
         let directory = tempfile::Builder::new().prefix("nats-").tempdir().unwrap();
-        let ports: Vec<(u16, u16)> =
-            free_ports(2 * count).chunks(2).map(|it| (it[0], it[1])).collect();
-        let routes: Vec<String> =
-            ports.iter().map(|(_, port)| format!("\"nats://127.0.0.1:{port}\"")).collect();
-        let nodes = ports.iter().enumerate().map(|(number, (port, cluster_port))| {
-            let home = directory.path().join(format!("node-{number}"));
-            fs::create_dir(&home).unwrap();
-            let mut text = format!(
-                "server_name: node-{number}\nlisten: \"127.0.0.1:{port}\"\nmax_payload: 4MB\n\
-                 jetstream {{ store_dir: \"{}\" }}\n{more}\n",
-                home.display(),
-            );
+        let nodes: Vec<Node> = (0..count).map(|it| Node::new(directory.path(), it)).collect();
+        let network = apart.then(|| Network::between(&nodes));
+        for (number, node) in nodes.iter().enumerate() {
+            let mut text = node.settings(number, more);
             if 1 < count {
-                let routes = routes.join(", ");
-                text.push_str(&format!(
-                    "cluster {{ name: test, listen: \"127.0.0.1:{cluster_port}\", \
-                     routes: [{routes}] }}\n",
-                ));
+                text += &node.cluster(&ways_from(number, &nodes, network.as_ref()), apart);
             }
-            let config = home.join("server.conf");
-            fs::write(&config, text).unwrap();
-            let (process_file, log) = (home.join("process"), home.join("log"));
-            let root = directory.path().to_owned();
-            let guardian = Mutex::default();
-            Node { config, process_file, log, root, port: *port, guardian }
-        });
-        let servers = Self { nodes: nodes.collect(), _directory: directory };
+            fs::write(&node.config, text).unwrap();
+        }
+        let servers = Self { nodes, network, _directory: directory };
         for node in &servers.nodes {
             node.start(&program);
         }
@@ -86,12 +94,21 @@ impl Servers {
     }
 
     pub(crate) fn url(&self) -> String {
-        let hosts = self.nodes.iter().map(|it| format!("127.0.0.1:{}", it.port));
-        format!("nats://{}", hosts.collect::<Vec<_>>().join(","))
+        let ports: Vec<u16> = match &self.network {
+            Some(network) => network.clients.iter().map(|it| it.port.number).collect(),
+            None => self.nodes.iter().map(|it| it.clients.number).collect(),
+        };
+        let hosts: Vec<String> = ports.iter().map(|it| format!("127.0.0.1:{it}")).collect();
+        format!("nats://{}", hosts.join(","))
     }
 
     pub(crate) fn replicas(&self) -> usize {
         self.nodes.len()
+    }
+
+    /// The number of the server of this name.
+    pub(crate) fn number(&self, name: &str) -> usize {
+        (0..self.nodes.len()).find(|it| server_name(*it) == name).expect("it is one of ours")
     }
 
     /// Ends a server at once, as if its machine had lost power.
@@ -105,7 +122,7 @@ impl Servers {
         self.nodes[node].start(&program().expect("it was there before"));
     }
 
-    /// Cuts a server off: it neither answers nor notices anything.
+    /// Stops a server: it neither answers nor notices anything.
     pub(crate) fn freeze(&self, node: usize) {
         self.nodes[node].signal(Signal::STOP);
     }
@@ -113,6 +130,27 @@ impl Servers {
     /// Lets it go on where it was.
     pub(crate) fn thaw(&self, node: usize) {
         self.nodes[node].signal(Signal::CONT);
+    }
+
+    /// Cuts a server off from the others and from clients; it goes on by itself.
+    pub(crate) fn cut(&self, node: usize) {
+        self.cut_routes(node);
+        self.network().clients[node].cut();
+    }
+
+    /// Cuts a server off from the others, but not from its clients.
+    pub(crate) fn cut_routes(&self, node: usize) {
+        self.network().of(node).for_each(Proxy::cut);
+    }
+
+    /// Mends every way to a server.
+    pub(crate) fn mend(&self, node: usize) {
+        self.network().of(node).for_each(Proxy::mend);
+        self.network().clients[node].mend();
+    }
+
+    fn network(&self) -> &Network {
+        self.network.as_ref().expect("they were started apart")
     }
 }
 
@@ -126,7 +164,77 @@ impl Drop for Servers {
     }
 }
 
+impl Network {
+    fn between(nodes: &[Node]) -> Self {
+        let clients = nodes.iter().map(|it| Proxy::to(it.clients.number)).collect();
+        let pairs = (0..nodes.len()).flat_map(|from| (0..nodes.len()).map(move |to| (from, to)));
+        let routes = pairs
+            .filter(|(from, to)| from != to)
+            .map(|(from, to)| (from, to, Proxy::to(nodes[to].routes.number)))
+            .collect();
+        Self { clients, routes }
+    }
+
+    /// The ways between a server and the others.
+    fn of(&self, node: usize) -> impl Iterator<Item = &Proxy> {
+        let routes = self.routes.iter();
+        routes.filter(move |(from, to, _)| *from == node || *to == node).map(|(_, _, it)| it)
+    }
+}
+
+/// The ports under which a server finds the others.
+fn ways_from(number: usize, nodes: &[Node], network: Option<&Network>) -> Vec<u16> {
+    match network {
+        Some(network) => {
+            let own = network.routes.iter().filter(|(from, _, _)| *from == number);
+            own.map(|(_, _, proxy)| proxy.port.number).collect()
+        }
+        None => nodes.iter().map(|it| it.routes.number).collect(),
+    }
+}
+
+fn server_name(number: usize) -> String {
+    format!("node-{number}")
+}
+
 impl Node {
+    fn new(root: &Path, number: usize) -> Self {
+        let home = root.join(server_name(number));
+        fs::create_dir(&home).unwrap();
+        Self {
+            config: home.join("server.conf"),
+            process_file: home.join("process"),
+            log: home.join("log"),
+            root: root.to_owned(),
+            clients: Port::free(),
+            routes: Port::free(),
+            guardian: Mutex::default(),
+        }
+    }
+
+    fn settings(&self, number: usize, more: &str) -> String {
+        format!(
+            "server_name: {}\nlisten: \"127.0.0.1:{}\"\nmax_payload: 4MB\n\
+             jetstream {{ store_dir: \"{}\" }}\n{more}\n",
+            server_name(number),
+            self.clients.number,
+            self.root.join(server_name(number)).display(),
+        )
+    }
+
+    /// What servers tell each other and clients about their ports would lead around a network that
+    /// can be cut.
+    fn cluster(&self, ways: &[u16], apart: bool) -> String {
+        let routes: Vec<String> =
+            ways.iter().map(|it| format!("\"nats://127.0.0.1:{it}\"")).collect();
+        format!(
+            "cluster {{ name: test, listen: \"127.0.0.1:{}\", {} routes: [{}] }}\n",
+            self.routes.number,
+            if apart { "advertise: \"127.0.0.1:9\", no_advertise: true," } else { "" },
+            routes.join(", "),
+        )
+    }
+
     /// Starts it below a shell that ends it when this process ends, however that happens: then
     /// nobody holds the other end of its input any more. It also removes what is on disk, unless it
     /// is told that this is only a restart.
@@ -140,14 +248,17 @@ impl Node {
             .args(["-c", script, "sh"])
             .args([program, &self.config, &self.process_file, &self.log, &self.root])
             .stdin(Stdio::piped())
+            // It would say each time that its server was killed.
+            .stderr(Stdio::null())
             .spawn()
             .unwrap();
         *self.guardian.lock().unwrap() = Some(guardian);
-        for _ in 0..500 {
-            if self.process().is_some() {
+        for _ in 0..LOOKS_MAX {
+            let address = (Ipv4Addr::LOCALHOST, self.clients.number);
+            if self.process().is_some() && TcpStream::connect(address).is_ok() {
                 return;
             }
-            thread::sleep(Duration::from_millis(20));
+            thread::sleep(PAUSE);
         }
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         panic!("a NATS server did not start: {log}");
@@ -193,11 +304,4 @@ fn program() -> Option<PathBuf> {
         "SKIPPED: nats-server is not on the path; install it, or name it in MILLSTREAM_NATS_SERVER"
     );
     None
-}
-
-/// Ports that nobody uses now. They are all taken at the same time, so that they differ.
-fn free_ports(count: usize) -> Vec<u16> {
-    let listeners: Vec<_> =
-        (0..count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
-    listeners.iter().map(|it| it.local_addr().expect("it is bound").port()).collect()
 }

@@ -1,0 +1,149 @@
+//! Containers whose creation or removal is broken off, as by the death of the process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::jetstream;
+use futures_util::TryStreamExt;
+use millstream_backend_nats::NatsStore;
+use millstream_core::{
+    ContainerName, ContainerSettings, Containers, ErrorKind, ManualClock, PartitionKeyDefinition,
+    Result, Timestamp,
+};
+
+use crate::harness::{Servers, block_on, open};
+
+const RANGES: u32 = 100;
+/// Longer than it takes until something counts as abandoned.
+const LONG: Duration = Duration::from_secs(11 * 60);
+
+struct Scene {
+    store: NatsStore,
+    clock: Arc<ManualClock>,
+    context: jetstream::Context,
+    prefix: String,
+}
+
+impl Scene {
+    async fn new(servers: &Servers, prefix: &str) -> Self {
+        let clock = Arc::new(ManualClock::starting_at(Timestamp::from_millis(1_700_000_000_000)));
+        let store = open(&format!("{}?prefix={prefix}", servers.url()), clock.clone()).await;
+        let context = jetstream::new(async_nats::connect(servers.url()).await.unwrap());
+        store.create_database("d").await.unwrap();
+        Self { store, clock, context, prefix: format!("{prefix}_") }
+    }
+
+    async fn create(&self, name: &str) -> Result<()> {
+        let settings = ContainerSettings::new(PartitionKeyDefinition::hash("/pk").unwrap());
+        self.store.create(&container(name), settings.ranges(RANGES)).await.map(drop)
+    }
+
+    /// How many streams there are beside the catalog.
+    async fn streams(&self) -> usize {
+        let names: Vec<String> = self.context.stream_names().try_collect().await.unwrap();
+        let own = names.iter().filter(|it| it.starts_with(&self.prefix));
+        own.filter(|it| !it.ends_with("_catalog")).count()
+    }
+
+    /// Breaks something off when the number of streams is so; false if it was done before.
+    async fn break_off(
+        &self,
+        work: impl Future<Output = Result<()>>,
+        is_half_done: impl Fn(usize) -> bool,
+    ) -> bool {
+        let looking = async {
+            while !is_half_done(self.streams().await) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = looking => true,
+            outcome = work => {
+                outcome.unwrap();
+                false
+            }
+        }
+    }
+
+    /// What maintenance finds now, and what after a long time.
+    async fn maintain(&self) -> (u64, u64) {
+        let first = self.store.maintain().await.unwrap().leftovers;
+        self.clock.advance(LONG);
+        (first, self.store.maintain().await.unwrap().leftovers)
+    }
+}
+
+fn container(name: &str) -> ContainerName {
+    ContainerName::new("d", name).unwrap()
+}
+
+#[test]
+fn streams_of_a_creation_that_was_broken_off_are_removed_after_a_while() {
+    let Some(servers) = Servers::single() else { return };
+    block_on(async {
+        let scene = Scene::new(servers, "creation").await;
+        while !scene.break_off(scene.create("c"), |it| 0 < it).await {
+            scene.store.delete(&container("c")).await.unwrap();
+        }
+        assert_eq!(scene.maintain().await, (0, 1));
+        assert_eq!(scene.streams().await, 0);
+        scene.create("c").await.unwrap();
+        scene.store.open(&container("c")).await.unwrap();
+        assert_eq!(scene.maintain().await, (0, 0));
+        assert_eq!(scene.streams().await, usize::try_from(RANGES).unwrap());
+    });
+}
+
+#[test]
+fn a_creation_that_is_taken_for_abandoned_is_whole_or_leaves_nothing() {
+    let Some(servers) = Servers::single() else { return };
+    block_on(async {
+        let scene = Scene::new(servers, "slow").await;
+        // Streams are removed while more of them are made.
+        let sweeping = async {
+            while scene.streams().await == 0 {}
+            scene.maintain().await;
+        };
+        let (created, ()) = futures_util::future::join(scene.create("c"), sweeping).await;
+        scene.maintain().await;
+        let expected = match created {
+            Ok(()) => usize::try_from(RANGES).unwrap(),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", error.report());
+                0
+            }
+        };
+        assert_eq!(scene.streams().await, expected);
+    });
+}
+
+#[test]
+fn streams_of_a_removal_that_was_broken_off_are_removed_after_a_while() {
+    let Some(servers) = Servers::single() else { return };
+    block_on(async {
+        let scene = Scene::new(servers, "removal").await;
+        loop {
+            scene.create("c").await.unwrap();
+            let full = scene.streams().await;
+            if scene.break_off(scene.store.delete(&container("c")), |it| it < full).await {
+                break;
+            }
+        }
+        let error = scene.store.open(&container("c")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{}", error.report());
+        assert_eq!(scene.maintain().await, (0, 1));
+        assert_eq!(scene.streams().await, 0);
+        loop {
+            scene.create("one").await.unwrap();
+            scene.create("two").await.unwrap();
+            let full = scene.streams().await;
+            if scene.break_off(scene.store.delete_database("d"), |it| it < full).await {
+                break;
+            }
+            scene.store.create_database("d").await.unwrap();
+        }
+        scene.maintain().await;
+        assert_eq!(scene.streams().await, 0);
+    });
+}

@@ -1,0 +1,113 @@
+//! The containers that all processes of a fleet work on.
+
+use std::path::Path;
+
+use millstream_core::{
+    Container, ContainerName, ContainerSettings, Containers, ItemId, PartitionKey,
+    PartitionKeyDefinition, TimeToLive,
+};
+use millstream_crash::{Attempt, Error, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::nats;
+use crate::world::unless_exists;
+
+/// Ranges of the data: more than there are processors, so that each has some.
+const RANGES: u32 = 6;
+const DATABASE: &str = "fleet";
+/// The id of the entity of a key.
+pub(crate) const ENTITY: &str = "entity";
+/// What ids of events begin with; their number follows.
+pub(crate) const EVENT: &str = "event-";
+/// The id of what the processors know of a key.
+pub(crate) const COUNT: &str = "count";
+
+/// What was committed, the leases of the processors, and what they counted.
+pub(crate) struct Scene {
+    pub(crate) data: Container,
+    pub(crate) leases: Container,
+    pub(crate) counts: Container,
+}
+
+/// What the processors know of a key.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Count {
+    pub(crate) id: String,
+    pub(crate) partition_key: String,
+    /// The number of the last event.
+    pub(crate) last: u64,
+    /// How often an event came before an earlier one.
+    pub(crate) gaps: u64,
+}
+
+/// The name of the container that clients write to.
+pub(crate) fn data_name() -> Result<ContainerName> {
+    ContainerName::new(DATABASE, "data").attempt(|| "name a container")
+}
+
+impl Scene {
+    /// Makes the containers, and opens them.
+    pub(crate) async fn create(directory: &Path) -> Result<Self> {
+        let store = store(directory).await?;
+        unless_exists(store.create_database(DATABASE).await)
+            .attempt(|| "create the database of the fleet")?;
+        let key = PartitionKeyDefinition::hash("/partitionKey").attempt(|| "divide a container")?;
+        let settings = ContainerSettings::new(key).default_ttl(TimeToLive::Never);
+        for (name, ranges) in [("data", RANGES), ("leases", 1), ("counts", 1)] {
+            let attempted = || format!("create the container \"{name}\"");
+            let name = ContainerName::new(DATABASE, name).attempt(attempted)?;
+            let created = store.create(&name, settings.clone().ranges(ranges)).await;
+            unless_exists(created).attempt(attempted)?;
+        }
+        Self::open_in(&store).await
+    }
+
+    /// Opens the containers.
+    pub(crate) async fn open(directory: &Path) -> Result<Self> {
+        Self::open_in(&store(directory).await?).await
+    }
+
+    async fn open_in(store: &dyn Containers) -> Result<Self> {
+        let open = async |name: &str| {
+            let attempted = || format!("open the container \"{name}\"");
+            let name = ContainerName::new(DATABASE, name).attempt(attempted)?;
+            store.open(&name).await.attempt(attempted)
+        };
+        let (data, leases) = (open("data").await?, open("leases").await?);
+        Ok(Self { data, leases, counts: open("counts").await? })
+    }
+
+    /// How many commits a key has.
+    pub(crate) async fn entity(&self, key: &str) -> Result<u64> {
+        #[derive(Deserialize)]
+        struct Entity {
+            number: u64,
+        }
+        let entity: Option<Entity> = read(&self.data, key, ENTITY).await?;
+        Ok(entity.map_or(0, |it| it.number))
+    }
+
+    /// What the processors know of a key.
+    pub(crate) async fn count(&self, key: &str) -> Result<Count> {
+        Ok(read(&self.counts, key, COUNT).await?.unwrap_or_default())
+    }
+}
+
+/// The store that all of them share.
+pub(crate) async fn store(directory: &Path) -> Result<millstream_backend_nats::NatsStore> {
+    let opened = nats::store(directory, "fleet").await?;
+    opened.ok_or_else(|| Error::new("find the NATS servers of the fleet"))
+}
+
+async fn read<T: for<'de> Deserialize<'de>>(
+    container: &Container,
+    key: &str,
+    id: &str,
+) -> Result<Option<T>> {
+    let attempted = || format!("read {id} of {key}");
+    let item_id = ItemId::new(id).attempt(attempted)?;
+    let found = container.documents.read(&PartitionKey::from(key), &item_id).await;
+    let Some(item) = found.attempt(attempted)? else { return Ok(None) };
+    serde_json::from_slice(&item.body).map(Some).attempt(attempted)
+}
