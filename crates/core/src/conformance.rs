@@ -175,6 +175,7 @@ macro_rules! each_obligation {
             items obligation_01_ids_may_hold_any_character_but_four;
             items obligation_01_an_id_is_unique_within_its_partition_only;
             items obligation_01_every_kind_of_partition_key_has_its_own_partition;
+            items obligation_01_an_object_at_the_path_of_the_key_counts_as_no_value;
             items obligation_01_a_hierarchical_key_has_one_to_three_levels;
             items obligation_01_what_is_no_item_is_refused;
             batches obligation_02_each_operation_does_what_it_says;

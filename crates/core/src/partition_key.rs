@@ -28,7 +28,7 @@ pub(crate) const STRING_BYTES_MAX: usize = 2048;
 /// [`PartitionKey`] is finite and never a negative zero.
 #[derive(Clone, Debug)]
 pub enum PartitionKeyComponent {
-    /// The item has no such property.
+    /// The item has no such property, or an object or an array there.
     Undefined,
     /// The property is `null`.
     Null,

@@ -162,6 +162,28 @@ pub(super) async fn obligation_01_every_kind_of_partition_key_has_its_own_partit
     }
 }
 
+pub(super) async fn obligation_01_an_object_at_the_path_of_the_key_counts_as_no_value(
+    subject: &mut dyn Subject,
+) {
+    let scene = Scene::plain(subject).await;
+    let none = PartitionKey::none();
+    let bodies = [
+        r#"{"id":"missing"}"#,
+        r#"{"id":"object","pk":{"a":"k"}}"#,
+        r#"{"id":"array","pk":["k"]}"#,
+        r#"{"id":"empty","pk":{}}"#,
+    ];
+    for body in bodies {
+        scene.commit(Batch::new(none.clone()).with(Operation::create(body))).await;
+    }
+    let partition = scene.scan(&ScanScope::Partition(none), Default::default()).await;
+    let mut found: Vec<&[u8]> = partition.iter().map(|it| &*it.body).collect();
+    let mut expected = bodies.map(str::as_bytes);
+    found.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(found, expected, "they do not lie where items without a partition key lie");
+}
+
 pub(super) async fn obligation_01_a_hierarchical_key_has_one_to_three_levels(
     subject: &mut dyn Subject,
 ) {

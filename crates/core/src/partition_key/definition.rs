@@ -173,14 +173,14 @@ impl PartitionKeyDefinition {
 
     /// The partition key of an item, read from its JSON.
     ///
-    /// A missing property is [`crate::PartitionKeyComponent::Undefined`]. If a name occurs more
-    /// than once in an object, the last counts. Nothing but the paths is looked at, beyond what it
-    /// takes to find the end of the object.
+    /// A missing property is [`crate::PartitionKeyComponent::Undefined`], and so is an object or
+    /// an array. If a name occurs more than once in an object, the last counts. Nothing but the
+    /// paths is looked at, beyond what it takes to find the end of the object.
     ///
     /// # Errors
     ///
-    /// `Invalid` if the body is not a JSON object, if there is an object, an array or a number
-    /// beyond any double at a path, or if the key is too long.
+    /// `Invalid` if the body is not a JSON object, if there is a number beyond any double at a
+    /// path, or if the key is too long.
     pub fn extract(&self, body: &[u8]) -> Result<PartitionKey> {
         let attempted = "find the partition key in the item";
         let found = extract::follow(&self.segments, body)

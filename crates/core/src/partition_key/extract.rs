@@ -88,11 +88,10 @@ impl<'de> Visitor<'de> for Object<'_> {
                 }
                 Turn::Here(index) => {
                     let value: &RawValue = map.next_value()?;
-                    self.found[index] = match scalar(value.get()) {
-                        Ok(Some(component)) => Ok(component),
-                        Ok(None) => Err("it is an object or an array".to_owned()),
-                        Err(reason) => Err(reason),
-                    };
+                    // Cosmos DB takes an object or an array for no value at all.
+                    let component = scalar(value.get());
+                    self.found[index] =
+                        component.map(|it| it.unwrap_or(PartitionKeyComponent::Undefined));
                 }
                 Turn::Through(wanted) => {
                     let value: &RawValue = map.next_value()?;
