@@ -1,3 +1,5 @@
 #![no_main]
 
-millstream_fuzz::query_target!(millstream_query::fuzzing::query);
+use millstream_query::fuzzing;
+
+millstream_fuzz::query_target!(fuzzing::query, fuzzing::QUERIES);

@@ -1,3 +1,5 @@
 #![no_main]
 
-millstream_fuzz::query_target!(millstream_query::fuzzing::request);
+use millstream_query::fuzzing;
+
+millstream_fuzz::query_target!(fuzzing::request, fuzzing::REQUESTS);

@@ -19,13 +19,13 @@ macro_rules! target {
     };
 }
 
-/// Makes a fuzz target of a function that takes what queries are made of.
+/// Makes a fuzz target of a function of the query crate and of what it is to start from.
 #[macro_export]
 macro_rules! query_target {
-    ($run:path) => {
+    ($run:path, $seeds:path) => {
         libfuzzer_sys::fuzz_target!(|data: &[u8]| $run(data));
         libfuzzer_sys::fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
-            $crate::mutate_from(millstream_query::fuzzing::QUERIES, data, size, max_size, seed)
+            $crate::mutate_from($seeds, data, size, max_size, seed)
         });
     };
 }

@@ -1,6 +1,6 @@
 //! What can be asked for on the command line.
 
-use crate::conformance::Suite;
+use crate::conformance::{Suite, Wanted};
 
 /// Printed for `--help`, and named by every usage error.
 pub(crate) const HELP: &str = "\
@@ -13,7 +13,7 @@ usage: cargo xtask <task> [arguments]
   tidy                             the rules a compiler does not know: who may depend on whom,
                                    sizes, licences, leftovers, paths of one machine
   bench [name] [arguments]         one benchmark, release build: commit, feed, ttl, start,
-                                   processor, relay, nats
+                                   processor, relay, nats, gateway
   crash [arguments]                kill the store at random moments and check what it kept
   power [arguments]                the same with loss of power, which drops unsynced writes
   prove [arguments]                kill service, relay, broker and consumer at random moments, and
@@ -22,8 +22,10 @@ usage: cargo xtask <task> [arguments]
                                    --seed N | --seeds A..B | --minutes M, --mutants
   fuzz [target] [--seconds N]      one fuzz target or each in turn, 60 seconds unless told
                                    otherwise; needs nightly and cargo-fuzz
-  conformance <suite> [file ...]   the official SDK's own tests against a gateway; suites: python.
-                                   Needs python3 and the network; without files all that count
+  conformance <suite> [file ...]   the official SDK's own tests against a gateway; suites: python
+                                   (needs python3), rust. Both need the network at the first time;
+                                   without files all that count, with --ci those that every change
+                                   has to pass
   ci                               everything a change must pass, cheapest first, tests last
 
 Exit status: 0 passed, 1 failed (bench, crash, power, prove and sim: what the
@@ -44,7 +46,7 @@ pub(crate) enum Task {
     Prove(Vec<String>),
     Sim(Vec<String>),
     Fuzz { target: Option<String>, seconds: u32 },
-    Conformance { suite: Suite, files: Vec<String> },
+    Conformance { suite: Suite, wanted: Wanted },
     Ci,
 }
 
@@ -100,15 +102,28 @@ fn fuzz(rest: &[String]) -> Result<Task, String> {
 
 fn conformance(rest: &[String]) -> Result<Task, String> {
     let Some((suite, files)) = rest.split_first() else {
-        return Err("conformance needs the name of a suite: python".to_owned());
+        let names = Suite::ALL.map(Suite::name).join(", ");
+        return Err(format!("conformance needs the name of a suite: {names}"));
     };
-    match suite.as_str() {
-        "--help" | "-h" => Ok(Task::Help),
-        "python" => match files.iter().find(|it| it.starts_with('-')) {
-            None => Ok(Task::Conformance { suite: Suite::Python, files: files.to_vec() }),
-            Some(option) => Err(format!("conformance has no option {option:?}")),
-        },
-        unknown => Err(format!("there is no suite {unknown:?}")),
+    if suite == "--help" || suite == "-h" {
+        return Ok(Task::Help);
+    }
+    let Some(suite) = Suite::ALL.into_iter().find(|it| it.name() == suite) else {
+        return Err(format!("there is no suite {suite:?}"));
+    };
+    Ok(Task::Conformance { suite, wanted: wanted(files)? })
+}
+
+fn wanted(files: &[String]) -> Result<Wanted, String> {
+    match files {
+        [] => return Ok(Wanted::All),
+        [only] if only == "--ci" => return Ok(Wanted::Ci),
+        _ => (),
+    }
+    match files.iter().find(|it| it.starts_with('-')) {
+        None => Ok(Wanted::Files(files.to_vec())),
+        Some(option) if option == "--ci" => Err("--ci stands alone".to_owned()),
+        Some(option) => Err(format!("conformance has no option {option:?}")),
     }
 }
 
@@ -123,7 +138,7 @@ fn positive(value: &str) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use crate::arguments::{Task, parse};
-    use crate::conformance::Suite;
+    use crate::conformance::{Suite, Wanted};
 
     fn words(line: &str) -> Vec<String> {
         line.split_whitespace().map(str::to_owned).collect()
@@ -167,10 +182,14 @@ mod tests {
     #[test]
     fn conformance_takes_a_suite_and_files() {
         let suite = Suite::Python;
-        check("conformance python", Task::Conformance { suite, files: vec![] });
-        let files = words("test_ttl.py");
-        check("conformance python test_ttl.py", Task::Conformance { suite, files });
-        check_refused("conformance", "conformance needs the name of a suite: python");
+        check("conformance python", Task::Conformance { suite, wanted: Wanted::All });
+        check("conformance python --ci", Task::Conformance { suite, wanted: Wanted::Ci });
+        let wanted = Wanted::Files(words("test_ttl.py"));
+        check("conformance python test_ttl.py", Task::Conformance { suite, wanted });
+        let suite = Suite::Rust;
+        check("conformance rust", Task::Conformance { suite, wanted: Wanted::All });
+        check_refused("conformance python --ci test_ttl.py", "--ci stands alone");
+        check_refused("conformance", "conformance needs the name of a suite: python, rust");
         check_refused("conformance cobol", "there is no suite \"cobol\"");
         check_refused("conformance python -v", "conformance has no option \"-v\"");
     }

@@ -49,7 +49,7 @@ fn run(task: Task) -> Result<(), Failure> {
         Task::Prove(rest) => program("millstream-prove", rest).run(&root),
         Task::Sim(rest) => program("millstream-sim", rest).run(&root),
         Task::Fuzz { target, seconds } => fuzz::run(&root, target, seconds),
-        Task::Conformance { suite, files } => conformance::run(&root, suite, &files),
+        Task::Conformance { suite, wanted } => conformance::run(&root, suite, &wanted),
         Task::Ci => ci::run(&root),
     }
 }

@@ -1,12 +1,16 @@
 //! A gateway over a store in a temporary directory, with a certificate of its own.
 //!
 //! Run it with `cargo run --example serve -- 8081`; a port of 0 lets the system choose. It prints
-//! where it listens and ends when its input does.
+//! where it listens and ends when its input does. A second number delays every answer by so many
+//! milliseconds, as a server far away would; tests of timeouts need it.
 
 use std::error::Error;
 use std::io::Read;
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::extract::Request;
+use axum::middleware::{self, Next};
 use millstream_core::{Clock, RandomIds, SystemClock};
 use millstream_gateway::{Gateway, GatewayOptions, Server, Tls};
 use millstream_store::Store;
@@ -17,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 #[expect(clippy::print_stdout, reason = "whoever starts it wants to know where it listens")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let port: u16 = std::env::args().nth(1).unwrap_or_else(|| "8081".to_owned()).parse()?;
+    let delay: u64 = std::env::args().nth(2).unwrap_or_else(|| "0".to_owned()).parse()?;
+    let delay = Duration::from_millis(delay);
     let directory = tempfile::tempdir()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let ids = Arc::new(RandomIds::new(Arc::clone(&clock)));
@@ -37,7 +43,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
             shutdown.cancel();
         }
     });
-    Server::new(listener, gateway.router()).tls(tls).run(shutdown).await;
+    let mut router = gateway.router();
+    if !delay.is_zero() {
+        router =
+            router.layer(middleware::from_fn(move |request: Request, next: Next| async move {
+                tokio::time::sleep(delay).await;
+                next.run(request).await
+            }));
+    }
+    Server::new(listener, router).tls(tls).run(shutdown).await;
     input_ends.await?;
     Ok(())
 }

@@ -55,6 +55,10 @@ pub(crate) enum Throughput {
     Manual(u32),
     /// As much as is needed, up to this.
     Autoscale(u32),
+    /// The same, with by how many percent Cosmos DB would raise the most by itself. It is only
+    /// given back.
+    #[serde(rename_all = "camelCase")]
+    Growing { most: u32, increment_percent: u32 },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -71,6 +75,7 @@ impl Throughput {
     pub(crate) fn most(self) -> u32 {
         match self {
             Self::Manual(units) | Self::Autoscale(units) => units,
+            Self::Growing { most, .. } => most,
         }
     }
 }

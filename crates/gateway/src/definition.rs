@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use millstream_core::{ContainerInfo, ContainerSettings, PartitionKeyDefinition, TimeToLive};
+use millstream_core::{
+    ContainerInfo, ContainerSettings, HashKind, PartitionKeyDefinition, TimeToLive,
+};
 use serde_json::{Map, Value, json};
 
 use crate::listing;
@@ -15,6 +17,10 @@ use crate::rid::Rid;
 const KEPT_BYTES_MAX: usize = 256 * 1024;
 /// What a backend keeps itself.
 const SETTINGS: [&str; 4] = ["id", "partitionKey", "defaultTtl", "changeFeedPolicy"];
+
+/// What is kept if a client wrote version 1 of the partition key, which is the default. Clients
+/// cannot use the name: it begins with what is left out of a definition.
+const VERSION_SAID: &str = "_partitionKeyVersion";
 
 /// A definition, read.
 #[derive(Debug)]
@@ -49,7 +55,11 @@ impl Definition {
         }
         settings.default_ttl = body.get("defaultTtl").map(default_ttl).transpose()?;
         settings.all_versions_retention = retention(&body)?;
+        let is_version_said = body.get("partitionKey").and_then(|it| it.get("version")).is_some();
         body.retain(|name, _| !SETTINGS.contains(&name.as_str()) && !name.starts_with('_'));
+        if is_version_said && settings.partition_key.kind() == HashKind::V1 {
+            body.insert(VERSION_SAID.to_owned(), json!(1));
+        }
         if KEPT_BYTES_MAX < Value::Object(body.clone()).to_string().len() {
             let message = "the policies of the container have more than 256 KiB";
             return Err(Refusal::bad_request(message));
@@ -63,9 +73,10 @@ pub(crate) fn render(info: &ContainerInfo, kept: &Map<String, Value>) -> Value {
     let rid = Rid::Container(info.resource_id).encode();
     let database = Rid::Database(info.resource_id.database).encode();
     let mut body = kept.clone();
+    let is_version_said = body.remove(VERSION_SAID).is_some();
     let mut put = |name: &str, value: Value| drop(body.insert(name.to_owned(), value));
     put("id", info.name.container().into());
-    put("partitionKey", json!(info.settings.partition_key));
+    put("partitionKey", key(&info.settings.partition_key, is_version_said));
     put("indexingPolicy", indexing(kept.get("indexingPolicy")));
     match info.settings.default_ttl {
         None => (),
@@ -128,6 +139,16 @@ fn partition_key(value: &Value) -> Result<PartitionKeyDefinition, Refusal> {
     })
 }
 
+/// The partition key as Cosmos DB shows it: version 1 goes without saying, unless it was said.
+fn key(definition: &PartitionKeyDefinition, is_version_said: bool) -> Value {
+    let mut value = json!(definition);
+    let is_silent = definition.kind() == HashKind::V1 && !is_version_said;
+    if let (true, Some(fields)) = (is_silent, value.as_object_mut()) {
+        fields.remove("version");
+    }
+    value
+}
+
 fn default_ttl(value: &Value) -> Result<TimeToLive, Refusal> {
     let seconds = value.as_i64().filter(|it| *it != 0).map(TimeToLive::new);
     match seconds {
@@ -161,7 +182,8 @@ fn indexing(sent: Option<&Value>) -> Value {
     let mode = mode.unwrap_or_else(|| "consistent".to_owned());
     let is_off = mode == "none";
     policy.insert("indexingMode".to_owned(), mode.into());
-    policy.entry("automatic").or_insert(json!(!is_off));
+    // Clients that say nothing send false; where there is an index, every item is in it.
+    policy.insert("automatic".to_owned(), json!(!is_off));
     let everything = if is_off { json!([]) } else { json!([{ "path": "/*" }]) };
     let included = policy.entry("includedPaths").or_insert(everything);
     let has_included = included.as_array().is_some_and(|it| !it.is_empty());
@@ -229,8 +251,24 @@ mod tests {
         assert_eq!(default["indexingMode"], "consistent");
         assert_eq!(default["includedPaths"], json!([{ "path": "/*" }]));
         assert_eq!(default["excludedPaths"], json!([{ "path": "/\"_etag\"/?" }]));
+        let sent = json!({ "indexingMode": "Consistent", "automatic": false });
+        assert_eq!(indexing(Some(&sent))["automatic"], true);
         let off = indexing(Some(&json!({ "indexingMode": "None" })));
         assert_eq!(off["automatic"], false);
         assert_eq!(off["includedPaths"], json!([]));
+    }
+
+    #[test]
+    fn version_1_of_a_partition_key_is_shown_if_it_was_written() {
+        let kept = |key: &str| {
+            let body = format!(r#"{{"id":"c","partitionKey":{key}}}"#);
+            Definition::parse(body.as_bytes(), None).unwrap().kept
+        };
+        assert!(kept(r#"{"paths":["/a"],"kind":"Hash","version":1}"#).contains_key(VERSION_SAID));
+        assert!(kept(r#"{"paths":["/a"],"kind":"Hash"}"#).is_empty());
+        assert!(kept(r#"{"paths":["/a"],"kind":"Hash","version":2}"#).is_empty());
+        let first = PartitionKeyDefinition::new(["/a"], HashKind::V1).unwrap();
+        assert_eq!(key(&first, true)["version"], 1);
+        assert_eq!(key(&first, false).get("version"), None);
     }
 }

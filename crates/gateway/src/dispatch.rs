@@ -1,11 +1,13 @@
 //! From a request to the handler that serves it, and from what it returns to an answer.
 
+use std::time::Duration;
+
 use http::{HeaderValue, Method, StatusCode, header};
 
 use crate::headers;
 use crate::open_container::OpenContainer;
 use crate::refusal::{Refusal, sub_status};
-use crate::reply::{Answer, Reply};
+use crate::reply::{Answer, Reply, milliseconds};
 use crate::request::Request;
 use crate::state::{Call, Found, State};
 use crate::target::{Below, ContainerPath, Target};
@@ -187,7 +189,11 @@ fn check_intended(request: &Request, container: &OpenContainer) -> Result<(), Re
 }
 
 /// The answer that goes out: what every answer has, and the body.
-pub(crate) fn respond(answer: Answer, activity_id: &str) -> http::Response<axum::body::Body> {
+pub(crate) fn respond(
+    answer: Answer,
+    activity_id: &str,
+    duration: Duration,
+) -> http::Response<axum::body::Body> {
     let reply = answer.unwrap_or_else(|refusal| {
         let body = refusal.body();
         let mut reply = Reply::new(refusal.status, body).charge(1.0);
@@ -200,6 +206,7 @@ pub(crate) fn respond(answer: Answer, activity_id: &str) -> http::Response<axum:
     let charge = charge::text(reply.charge);
     let mut reply = reply
         .header(headers::REQUEST_CHARGE, &charge)
+        .header(headers::REQUEST_DURATION_MS, &milliseconds(duration))
         .header(headers::ACTIVITY_ID, activity_id)
         .header(headers::SERVICE_VERSION, concat!("version=", env!("CARGO_PKG_VERSION")))
         .header(headers::SCHEMA_VERSION, "1.18");

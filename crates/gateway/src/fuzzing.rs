@@ -60,9 +60,22 @@ pub const TARGETS: &[Target] = &[
             {"operationType":"Delete","id":"1","ifMatch":"\"a\""}]"#],
     },
     Target {
+        name: "gateway_hybrid_row",
+        run: row,
+        seeds: &[
+            b"\x81pT\xe1\x7fW\0\0\0\0\x02\0\0\0\x05[\"a\"]\x011\n{\"id\":\"1\"}",
+            b"\x81pT\xe1\x7f\x13\x04\0\0\0\x02\0\0\0\x011",
+        ],
+    },
+    Target {
         name: "gateway_item",
         run: item,
-        seeds: &[&[0x80, 0xE9, 0x2C, 0x81, b'x'], br#"{"id":"x"}"#],
+        seeds: &[
+            &[0x80, 0xE9, 0x2C, 0x81, b'x'],
+            // An array of numbers, null, true and a string of a length that is spelled out.
+            &[0x80, 0xE2, 0x0A, 0x05, 0xC8, 0x07, 0xD0, 0xD2, 0xC0, 0x03, b'a', b'b', b'c'],
+            br#"{"id":"x"}"#,
+        ],
     },
 ];
 
@@ -129,6 +142,14 @@ fn batch(data: &[u8]) {
     let _ = hybrid_row::decode_operations(&body, 100);
 }
 
+/// One row, of an operation of a batch.
+fn row(data: &[u8]) {
+    let _ = hybrid_row::decode_operations(&Bytes::copy_from_slice(data), 100);
+    if let Ok(operations) = hybrid_row::decode_operations(&hybrid_row::stream_of(data), 100) {
+        assert_eq!(operations.len(), 1, "a row is an operation");
+    }
+}
+
 fn item(data: &[u8]) {
     let Ok(text) = item_body::text(&Bytes::copy_from_slice(data)) else { return };
     if data.first() != Some(&0x80) {
@@ -144,6 +165,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn rows_to_start_from_are_operations() {
+        for seed in target("gateway_hybrid_row").seeds {
+            assert!(hybrid_row::decode_operations(&hybrid_row::stream_of(seed), 100).is_ok());
+        }
+    }
 
     proptest! {
         #[test]

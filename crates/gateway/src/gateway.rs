@@ -1,7 +1,9 @@
 //! From HTTP to a [`Request`] and back.
 
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::Poll;
 
 use axum::Router;
 use axum::body::Body;
@@ -85,12 +87,13 @@ impl Gateway {
 
 async fn serve(state: &State, request: http::Request<Body>) -> http::Response<Body> {
     let (parts, body) = request.into_parts();
+    let started = state.clock.monotonic();
     let activity_id = activity_id(state, &parts);
     let answer = read_and_dispatch(state, parts, body).await;
     if let Err(refusal) = &answer {
         note(refusal, &activity_id);
     }
-    respond(answer, &activity_id)
+    respond(answer, &activity_id, state.clock.monotonic().saturating_sub(started))
 }
 
 /// Failures that are not the client's are worth a line.
@@ -161,11 +164,16 @@ async fn read_body(state: &State, parts: &request::Parts, body: Body) -> Result<
     if announced.is_some_and(|it| max.saturating_add(DISCARDED_BYTES_MAX) < it) {
         return Err(too_large(max));
     }
-    let waiting = state.clock.sleep(state.options.body_timeout);
+    let mut collecting = std::pin::pin!(collect(body, max));
+    // Most bodies come with their headers. A timer for each costs more than reading them.
+    let first = poll_fn(|context| Poll::Ready(collecting.as_mut().poll(context))).await;
+    if let Poll::Ready(outcome) = first {
+        return outcome;
+    }
     tokio::select! {
         biased;
-        outcome = collect(body, max) => outcome,
-        () = waiting => {
+        outcome = collecting => outcome,
+        () = state.clock.sleep(state.options.body_timeout) => {
             let message = "the body of the request took too long to arrive";
             Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, message))
         }
@@ -175,6 +183,7 @@ async fn read_body(state: &State, parts: &request::Parts, body: Body) -> Result<
 /// The whole body. Of one that is too large the rest is read and thrown away: a client that is
 /// still sending would not see the answer.
 async fn collect(mut body: Body, max: usize) -> Result<Bytes, Refusal> {
+    // Copied, because a backend may keep it: a piece of what was read from a socket keeps it all.
     let mut collected = BytesMut::new();
     let mut discarded = 0;
     while let Some(frame) = body.frame().await {

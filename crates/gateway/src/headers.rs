@@ -19,6 +19,9 @@ pub(crate) const BATCH_CONTINUE_ON_ERROR: HeaderName =
 /// Which form changes have; `2021-09-15` puts each into an envelope.
 pub(crate) const CHANGE_FEED_WIRE_FORMAT: HeaderName =
     HeaderName::from_static("x-ms-cosmos-changefeed-wire-format-version");
+/// What the SDK that sent the request can do.
+pub(crate) const CAPABILITIES: HeaderName =
+    HeaderName::from_static("x-ms-cosmos-sdk-supportedcapabilities");
 /// The resource id of the container; clients file session tokens under it.
 pub(crate) const CONTENT_PATH: HeaderName = HeaderName::from_static("x-ms-content-path");
 /// Where a feed or query goes on.
@@ -53,8 +56,8 @@ pub(crate) const INDEX_UTILIZATION: HeaderName =
     HeaderName::from_static("x-ms-cosmos-index-utilization");
 /// Number of items in a page.
 pub(crate) const ITEM_COUNT: HeaderName = HeaderName::from_static("x-ms-item-count");
-/// Items in answers carry `_lsn`, as they do in the feed; for Millstream's own client.
-pub(crate) const ITEM_LSN: HeaderName = HeaderName::from_static("x-millstream-item-lsn");
+/// The number of the commit that wrote the item which was read.
+pub(crate) const ITEM_LSN: HeaderName = HeaderName::from_static("x-ms-item-lsn");
 /// The newest commit of the range that answered.
 pub(crate) const LSN: HeaderName = HeaderName::from_static("lsn");
 /// Most items of a page; -1 lets the server choose.
@@ -85,6 +88,9 @@ pub(crate) const RANGE_ID: HeaderName =
 pub(crate) const READ_KEY_TYPE: HeaderName = HeaderName::from_static("x-ms-read-key-type");
 /// What the request cost.
 pub(crate) const REQUEST_CHARGE: HeaderName = HeaderName::from_static("x-ms-request-charge");
+/// How long the service took, in milliseconds.
+pub(crate) const REQUEST_DURATION_MS: HeaderName =
+    HeaderName::from_static("x-ms-request-duration-ms");
 /// How long a client should wait before it tries again.
 pub(crate) const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("x-ms-retry-after-ms");
 /// Version of the schema, which clients of .NET ask for.
@@ -97,3 +103,8 @@ pub(crate) const SESSION_TOKEN: HeaderName = HeaderName::from_static("x-ms-sessi
 pub(crate) const START_EPK: HeaderName = HeaderName::from_static("x-ms-start-epk");
 /// Tells refusals of the same status apart.
 pub(crate) const SUB_STATUS: HeaderName = HeaderName::from_static("x-ms-substatus");
+/// What the client can do with the plan of a query, as a list of names.
+pub(crate) const SUPPORTED_QUERY_FEATURES: HeaderName =
+    HeaderName::from_static("x-ms-cosmos-supported-query-features");
+/// Items in answers carry `_lsn`, as they do in the feed; for Millstream's own client.
+pub(crate) const WITH_LSN: HeaderName = HeaderName::from_static("x-millstream-item-lsn");

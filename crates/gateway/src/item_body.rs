@@ -46,7 +46,7 @@ impl Home<'_> {
 
     /// As [`Home::present`], with the number of the item's commit if the client wants it.
     pub(crate) fn present_for(self, request: &Request, item: &Item) -> Bytes {
-        if request.flag(&headers::ITEM_LSN) {
+        if request.flag(&headers::WITH_LSN) {
             return self.present_with(item, Some(("_lsn", &item.lsn.to_string())));
         }
         self.present(item)

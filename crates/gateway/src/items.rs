@@ -85,7 +85,8 @@ pub(crate) async fn read(call: Call<'_>, id: &str) -> Answer {
     }
     let body = home(container).present(&item);
     let charge = charge::read(body.len());
-    Ok(Reply::new(StatusCode::OK, body).etag(&item.etag).session(range, lsn).charge(charge))
+    let reply = Reply::new(StatusCode::OK, body).etag(&item.etag).session(range, lsn);
+    Ok(reply.header(headers::ITEM_LSN, &item.lsn.to_string()).charge(charge))
 }
 
 /// `PUT …/docs/{id}`.

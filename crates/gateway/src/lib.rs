@@ -38,6 +38,7 @@ mod open_container;
 mod options;
 mod patching;
 mod query;
+mod query_place;
 mod ranges;
 mod refusal;
 mod reply;

@@ -14,8 +14,10 @@ use crate::{headers, listing, query};
 
 /// What feeds call the offers in them.
 const NAME: &str = "Offers";
-/// The most request units a second that a range serves; more need another range.
+/// Request units a second for which a new container gets a range each.
 const UNITS_PER_RANGE: u32 = 6_000;
+/// The most that a range serves; a container that is to have more is split.
+const UNITS_PER_RANGE_MAX: u32 = 10_000;
 /// Bounds of provisioned throughput.
 const UNITS_MIN: u32 = 400;
 const AUTOSCALE_MIN: u32 = 1_000;
@@ -38,7 +40,7 @@ struct Offer {
     modified_seconds: u64,
 }
 
-/// The number of ranges that so much throughput needs.
+/// The number of ranges that a new container with so much throughput gets.
 pub(crate) fn ranges(units: u32) -> u32 {
     units.div_ceil(UNITS_PER_RANGE).max(1)
 }
@@ -53,7 +55,7 @@ pub(crate) fn requested(request: &Request) -> Result<Option<Throughput>, Refusal
     match (manual, autoscale) {
         (None, None) => Ok(None),
         (Some(units), None) => checked(Throughput::Manual(units)).map(Some),
-        (None, Some(units)) => checked(Throughput::Autoscale(units)).map(Some),
+        (None, Some(throughput)) => checked(throughput).map(Some),
         (Some(_), Some(_)) => {
             Err(Refusal::bad_request("throughput is either manual or autoscale, not both"))
         }
@@ -85,7 +87,7 @@ pub(crate) async fn replace(state: &State, request: &Request, id: &str) -> Answe
     let content = body.get("content").unwrap_or(&Value::Null);
     let scale = content.get("offerAutopilotSettings").filter(|it| !it.is_null());
     offer.throughput = checked(match scale {
-        Some(settings) => Throughput::Autoscale(autoscale(settings)?),
+        Some(settings) => autoscale(settings)?,
         None => {
             let units = content.get("offerThroughput").and_then(Value::as_u64);
             let units = units.and_then(|it| u32::try_from(it).ok());
@@ -97,7 +99,7 @@ pub(crate) async fn replace(state: &State, request: &Request, id: &str) -> Answe
     let entry = Entry { throughput: Some(offer.throughput), ..entry };
     state.catalog.write(offer.owner, &entry).await?;
     if let Some(name) = &offer.name {
-        grow(state, name, ranges(offer.throughput.most())).await?;
+        grow(state, name, offer.throughput.most().div_ceil(UNITS_PER_RANGE_MAX)).await?;
         state.forget(name);
     }
     reply(&offer)
@@ -133,12 +135,11 @@ fn render(offer: &Offer) -> Value {
             "offerIsRUPerMinuteThroughputEnabled": false,
             "isOfferReplacePending": false,
         }),
-        Throughput::Autoscale(units) => json!({
-            "offerThroughput": units / 10,
-            "offerIsRUPerMinuteThroughputEnabled": false,
-            "offerAutopilotSettings": { "maxThroughput": units },
-            "isOfferReplacePending": false,
-        }),
+        Throughput::Autoscale(units) => scaled(units, &json!({ "maxThroughput": units })),
+        Throughput::Growing { most, increment_percent } => {
+            let policy = json!({ "throughputPolicy": { "incrementPercent": increment_percent } });
+            scaled(most, &json!({ "maxThroughput": most, "autoUpgradePolicy": policy }))
+        }
     };
     json!({
         "resource": offer.link,
@@ -154,11 +155,22 @@ fn render(offer: &Offer) -> Value {
     })
 }
 
+/// The content of an offer of autoscale, which serves a tenth of the most while nobody asks.
+fn scaled(most: u32, settings: &Value) -> Value {
+    json!({
+        "offerThroughput": most / 10,
+        "offerIsRUPerMinuteThroughputEnabled": false,
+        "offerAutopilotSettings": settings,
+        "isOfferReplacePending": false,
+    })
+}
+
 /// Follows from what the offer says.
 fn etag(offer: &Offer) -> Etag {
     let kind = match offer.throughput {
-        Throughput::Manual(_) => "manual",
-        Throughput::Autoscale(_) => "autoscale",
+        Throughput::Manual(_) => "manual".to_owned(),
+        Throughput::Autoscale(_) => "autoscale".to_owned(),
+        Throughput::Growing { increment_percent, .. } => format!("autoscale-{increment_percent}"),
     };
     Etag::new(format!("{}-{kind}-{}", offer_id(offer.owner), offer.throughput.most()))
 }
@@ -227,16 +239,23 @@ fn of_container(info: &ContainerInfo, throughput: Throughput) -> Offer {
     }
 }
 
-fn autoscale(settings: &Value) -> Result<u32, Refusal> {
-    let units = settings.get("maxThroughput").and_then(Value::as_u64);
-    let units = units.and_then(|it| u32::try_from(it).ok());
-    units.ok_or_else(|| Refusal::bad_request("autoscale needs a maxThroughput, a number"))
+fn autoscale(settings: &Value) -> Result<Throughput, Refusal> {
+    let number = |value: &Value| value.as_u64().and_then(|it| u32::try_from(it).ok());
+    let most = settings.get("maxThroughput").and_then(number);
+    let refused = || Refusal::bad_request("autoscale needs a maxThroughput, a number");
+    let most = most.ok_or_else(refused)?;
+    let increment = settings.pointer("/autoUpgradePolicy/throughputPolicy/incrementPercent");
+    match increment.filter(|it| !it.is_null()).map(number) {
+        None | Some(Some(0)) => Ok(Throughput::Autoscale(most)),
+        Some(Some(increment_percent)) => Ok(Throughput::Growing { most, increment_percent }),
+        Some(None) => Err(Refusal::bad_request("the incrementPercent of autoscale is no number")),
+    }
 }
 
 fn checked(throughput: Throughput) -> Result<Throughput, Refusal> {
     let (min, step) = match throughput {
         Throughput::Manual(_) => (UNITS_MIN, 100),
-        Throughput::Autoscale(_) => (AUTOSCALE_MIN, 1_000),
+        Throughput::Autoscale(_) | Throughput::Growing { .. } => (AUTOSCALE_MIN, 1_000),
     };
     let units = throughput.most();
     if (min..=UNITS_MAX).contains(&units) && units.is_multiple_of(step) {

@@ -1,50 +1,86 @@
 //! Queries over items and over resources, and plans for clients that ask.
 
+use std::time::Duration;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::StatusCode;
 use millstream_core::{Item, KeyRange, Lsn, RangeId};
-use millstream_query::{Limits, Scope as QueryScope, Specification};
+use millstream_query::{Joining, Limits, Page, Scope as QueryScope, Specification};
 use serde_json::{Value, json};
 
 use crate::item_body::{self, home};
 use crate::open_container::OpenContainer;
-use crate::refusal::Refusal;
-use crate::reply::{Answer, Reply};
+use crate::query_place::{CONTINUATION_BYTES_MAX, KEYS_BYTES_MAX, Place};
+use crate::refusal::{Refusal, sub_status};
+use crate::reply::{Answer, Reply, milliseconds};
 use crate::request::Request;
 use crate::scope::Scope;
 use crate::state::{Call, State};
 use crate::{charge, headers, listing, session};
 
-/// Longest continuation that is looked at.
-const CONTINUATION_BYTES_MAX: usize = 64 * 1024;
-/// Stands before continuations. The SDK for Python takes everything that is base64 for its own.
-const MARK: &str = "q:";
 /// Ranges up to which the newest commit of each is asked for; of more, what was told last is good
 /// enough.
 const ASKED_RANGES_MAX: usize = 16;
 
 /// `POST …/docs` with a query: one page of its rows.
 ///
-/// A query over several ranges is executed here, whole. Clients that divide it among ranges
-/// themselves name the range they want.
+/// Rows of several ranges that need no merging come range by range. Those that do are merged here,
+/// unless the client is an SDK, which does that itself as it does with Cosmos DB.
 pub(crate) async fn execute(call: Call<'_>) -> Answer {
     let Call { state, request, container, .. } = call;
+    let started = state.clock.monotonic();
     let specification = Specification::from_json(&request.body)?;
     let scope = Scope::read(request, container).await?;
     check_crossing(request, container, &scope, &specification)?;
     let keys = scope.keys(container)?;
     container.check_session(request, &keys).await?;
-    let query_scope = match &scope {
-        Scope::Partition(key) => QueryScope::partition(key.clone()),
-        Scope::Keys(keys) => QueryScope::keys(keys.clone()),
-        Scope::All => QueryScope::all(),
+    let place = match Place::read(request)? {
+        Some(place) => place,
+        None => {
+            check_merging(request, container, &scope, &specification)?;
+            Place::first(container, &scope, &specification)?
+        }
     };
-    let continuation = continuation(request)?;
+    let answered = place.keys.clone().unwrap_or_else(|| keys.clone());
+    let (page, next) = page(call, &specification, &scope, place).await?;
+    let work = Work {
+        items: page.documents_read,
+        bytes: page.bytes_visited,
+        time: state.clock.monotonic().saturating_sub(started),
+    };
+    let rows: Vec<Bytes> = page.rows.into_iter().map(Bytes::from).collect();
+    let body = item_body::page(&container.rid, &rows);
+    let visited = usize::try_from(page.documents_visited).unwrap_or(usize::MAX);
+    let charge = charge::query(visited, body.len());
+    let mut reply = Reply::new(StatusCode::OK, body).item_count(rows.len()).charge(charge);
+    if let Some(next) = next {
+        reply = reply.header(headers::CONTINUATION, &next.text());
+    }
+    reply = with_metrics(reply, request, container, &scope, &work);
+    // The range that answered, or the first of them: an SDK that does not find it among those it
+    // knows asks for the ranges again.
+    let ranges = container.ranges();
+    if let Some(range) = ranges.iter().find(|it| it.info.keys.overlaps(&answered)) {
+        reply = reply.header(headers::RANGE_ID, &range.info.id.0.to_string());
+    }
+    let seen = seen(container, &answered).await?;
+    Ok(reply.header(headers::SESSION_TOKEN, &session::tokens(seen)))
+}
+
+/// The page that begins at `place`, and where the next one begins.
+async fn page(
+    call: Call<'_>,
+    specification: &Specification,
+    scope: &Scope,
+    place: Place,
+) -> Result<(Page, Option<Place>), Refusal> {
+    let Call { state, request, container, .. } = call;
     let home = home(container);
     let present = |item: &Item| home.present_for(request, item);
     let definition = &container.settings().partition_key;
+    let query_scope = query_scope(scope, &place)?;
     let mut asked = millstream_query::Request::new(definition, &*state.clock)
         .with_scope(&query_scope)
         .with_parameters(&specification.parameters)
@@ -53,21 +89,32 @@ pub(crate) async fn execute(call: Call<'_>) -> Answer {
     if let Some(resume) = &specification.resume {
         asked = asked.with_resume_filter(resume);
     }
-    if let Some(continuation) = continuation {
+    if let Some(continuation) = &place.continuation {
         asked = asked.with_continuation(continuation);
     }
-    let page = specification.query.execute(container.documents(), &asked).await?;
-    let rows: Vec<Bytes> = page.rows.into_iter().map(Bytes::from).collect();
-    let body = item_body::page(&container.rid, &rows);
-    let visited = usize::try_from(page.documents_visited).unwrap_or(usize::MAX);
-    let charge = charge::query(visited, body.len());
-    let mut reply = Reply::new(StatusCode::OK, body).item_count(rows.len()).charge(charge);
-    if let Some(continuation) = page.continuation {
-        reply = reply.header(headers::CONTINUATION, &format!("{MARK}{continuation}"));
+    let mut page = specification.query.execute(container.documents(), &asked).await?;
+    let next = place.after(container, specification, page.continuation.take())?;
+    Ok((page, next))
+}
+
+/// What a page is about that begins at `place`.
+fn query_scope(scope: &Scope, place: &Place) -> Result<QueryScope, Refusal> {
+    match (scope, &place.keys) {
+        (Scope::Partition(key), None) => Ok(QueryScope::partition(key.clone())),
+        (Scope::Keys(keys), None) | (Scope::All, Some(keys)) => Ok(QueryScope::keys(keys.clone())),
+        (Scope::All, None) => Ok(QueryScope::all()),
+        (Scope::Partition(_) | Scope::Keys(_), Some(_)) => Err(Refusal::bad_request(
+            "the continuation of the request was given out for the whole container",
+        )),
     }
-    reply = with_metrics(reply, request, container, &scope, visited, page.bytes_visited);
-    let seen = seen(container, &keys).await?;
-    Ok(reply.header(headers::SESSION_TOKEN, &session::tokens(seen)))
+}
+
+/// What a page of a query took.
+struct Work {
+    /// Items that had to be read, and their size.
+    items: u64,
+    bytes: u64,
+    time: Duration,
 }
 
 /// Adds what a query did and how it found its items, if the client wants to know.
@@ -76,15 +123,17 @@ fn with_metrics(
     request: &Request,
     container: &OpenContainer,
     scope: &Scope,
-    visited: usize,
-    visited_bytes: u64,
+    work: &Work,
 ) -> Reply {
     if request.flag(&headers::POPULATE_QUERY_METRICS) {
         let (rows, bytes) = (reply.headers.get(headers::ITEM_COUNT), reply.body.len());
-        let rows = rows.and_then(|it| it.to_str().ok()).unwrap_or("0");
+        let rows = rows.and_then(|it| it.to_str().ok()?.parse().ok()).unwrap_or(0);
+        let Work { items, bytes: size, time } = work;
+        let (time, ratio) = (milliseconds(*time), ratio(rows, *items));
         let metrics = format!(
-            "retrievedDocumentCount={visited};retrievedDocumentSize={visited_bytes};\
-             outputDocumentCount={rows};outputDocumentSize={bytes}"
+            "totalExecutionTimeInMs={time};retrievedDocumentCount={items};\
+             retrievedDocumentSize={size};outputDocumentCount={rows};outputDocumentSize={bytes};\
+             indexUtilizationRatio={ratio:.2}"
         );
         reply = reply.header(headers::QUERY_METRICS, &metrics);
     }
@@ -105,6 +154,12 @@ fn with_metrics(
     reply
 }
 
+/// The share of the documents read that became rows, as SDKs show it.
+fn ratio(rows: u64, read: u64) -> f64 {
+    let number = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+    if read == 0 { 1.0 } else { number(rows) / number(read) }
+}
+
 fn used(path: &str) -> Value {
     json!({
         "FilterExpression": "",
@@ -120,7 +175,25 @@ pub(crate) async fn plan(call: Call<'_>) -> Answer {
     let specification = Specification::from_json(&call.request.body)?;
     let definition = &call.container.settings().partition_key;
     let plan = specification.query.plan(definition, &specification.parameters)?;
+    check_features(call.request, &plan.features())?;
     Reply::json(StatusCode::OK, &plan)
+}
+
+/// A client that says what it can do gets no plan that needs more.
+fn check_features(request: &Request, needed: &[&str]) -> Result<(), Refusal> {
+    let listed = request.text(&headers::SUPPORTED_QUERY_FEATURES)?.unwrap_or_default();
+    let listed: Vec<&str> = listed.split(',').map(str::trim).filter(|it| !it.is_empty()).collect();
+    let is_known = |it: &&str| listed.iter().any(|name| name.eq_ignore_ascii_case(it));
+    let missing: Vec<&str> = needed.iter().copied().filter(|it| !is_known(it)).collect();
+    if listed.is_empty() || missing.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "the query needs {} to be divided among ranges, which the client does not list in {}",
+        missing.join(", "),
+        headers::SUPPORTED_QUERY_FEATURES
+    );
+    Err(Refusal::bad_request(message).sub_status(sub_status::MERGED_BY_CLIENT))
 }
 
 /// A query over databases, containers or offers.
@@ -164,18 +237,29 @@ fn check_crossing(
     ))
 }
 
-fn continuation(request: &Request) -> Result<Option<&str>, Refusal> {
-    let text = request.text(&headers::CONTINUATION)?.filter(|it| !it.is_empty());
-    if text.is_some_and(|it| CONTINUATION_BYTES_MAX < it.len()) {
-        return Err(Refusal::bad_request("the continuation of the request is too long"));
+/// An SDK gets the plan of what it has to merge, however many ranges there are, as in Cosmos DB.
+fn check_merging(
+    request: &Request,
+    container: &OpenContainer,
+    scope: &Scope,
+    specification: &Specification,
+) -> Result<(), Refusal> {
+    let is_divided = *scope == Scope::All
+        && request.headers.contains_key(headers::CAPABILITIES)
+        && request.flag(&headers::ENABLE_CROSS_PARTITION);
+    let query = &specification.query;
+    if !is_divided || query.joining() != Joining::Merged {
+        return Ok(());
     }
-    let Some(text) = text else { return Ok(None) };
-    // Such a place lies in an index of Cosmos DB itself. Here it is none: the query begins anew.
-    if text.starts_with("-RID:") || text.starts_with("+RID:") {
-        return Ok(None);
-    }
-    let refused = || Refusal::bad_request("the continuation of the request is not one of ours");
-    text.strip_prefix(MARK).map(Some).ok_or_else(refused)
+    let plan = query.plan(&container.settings().partition_key, &specification.parameters)?;
+    let plan = serde_json::to_string(&plan).map_err(|error| {
+        let message = format!("could not write the plan of the query: {error}");
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+    })?;
+    let message = "the query may look at several ranges, and the client has to merge their \
+                   results as its plan says";
+    let refusal = Refusal::bad_request(message).sub_status(sub_status::MERGED_BY_CLIENT);
+    Err(refusal.additional(&plan))
 }
 
 fn limits(request: &Request) -> Result<Limits, Refusal> {
@@ -184,7 +268,8 @@ fn limits(request: &Request) -> Result<Limits, Refusal> {
     limits.bytes_max = size.bytes_max;
     let kibibytes: Option<usize> = request.number(&headers::CONTINUATION_LIMIT)?;
     if let Some(kibibytes) = kibibytes.filter(|it| 0 < *it) {
-        limits.continuation_bytes_max = kibibytes.saturating_mul(1024).min(CONTINUATION_BYTES_MAX);
+        let bytes = kibibytes.saturating_mul(1024).min(CONTINUATION_BYTES_MAX);
+        limits.continuation_bytes_max = bytes.saturating_sub(KEYS_BYTES_MAX);
     }
     Ok(limits)
 }

@@ -10,7 +10,8 @@ use crate::headers;
 /// A request that was not served: a status, what tells it from others of that status, and a
 /// sentence.
 ///
-/// The body that goes out is `{"code":"NotFound","message":"…"}`.
+/// The body that goes out is `{"code":"NotFound","message":"…"}`, with `additionalErrorInfo` where
+/// there is more to say to a program.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Refusal {
@@ -19,6 +20,8 @@ pub(crate) struct Refusal {
     pub(crate) message: String,
     /// Few; a map would make every `Result` large.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    /// What a program needs to go on.
+    additional: Option<Box<str>>,
     /// The container is gone, or another one has its name: what is known about it is forgotten, and
     /// the request is looked at once more.
     pub(crate) is_container_gone: bool,
@@ -28,6 +31,8 @@ pub(crate) struct Refusal {
 pub(crate) mod sub_status {
     /// 400: the partition key of the header is not that of the body.
     pub(crate) const KEY_MISMATCH: u32 = 1001;
+    /// 400: the results of several ranges have to be merged by the client.
+    pub(crate) const MERGED_BY_CLIENT: u32 = 1004;
     /// 400: the container has another resource id than the client believes.
     pub(crate) const CONTAINER_MISMATCH: u32 = 1024;
     /// 404: the range has not seen yet what the session token says.
@@ -50,6 +55,7 @@ impl Refusal {
             sub_status: None,
             message: message.into(),
             headers: Vec::new(),
+            additional: None,
             is_container_gone: false,
         }
     }
@@ -90,6 +96,12 @@ impl Refusal {
         self
     }
 
+    /// Adds what a program needs to go on.
+    pub(crate) fn additional(mut self, text: &str) -> Self {
+        self.additional = Some(text.into());
+        self
+    }
+
     /// Says how long to wait before trying again.
     pub(crate) fn retry_after(self, wait: Duration) -> Self {
         self.header(headers::RETRY_AFTER_MS, &wait.as_millis().max(1).to_string())
@@ -102,7 +114,10 @@ impl Refusal {
 
     /// The body: `{"code":"…","message":"…"}`.
     pub(crate) fn body(&self) -> Vec<u8> {
-        let body = serde_json::json!({ "code": self.code(), "message": self.message });
+        let mut body = serde_json::json!({ "code": self.code(), "message": self.message });
+        if let Some(additional) = &self.additional {
+            body["additionalErrorInfo"] = serde_json::Value::from(&**additional);
+        }
         body.to_string().into_bytes()
     }
 }

@@ -1,5 +1,7 @@
 //! What a request that was served is answered with.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use millstream_core::{Etag, Lsn, RangeId};
@@ -76,6 +78,12 @@ impl Reply {
             .header(headers::LSN, &lsn.to_string())
             .header(headers::RANGE_ID, &range.0.to_string())
     }
+}
+
+/// A time as it stands in headers: milliseconds with a fraction.
+pub(crate) fn milliseconds(duration: Duration) -> String {
+    let micros = duration.as_micros();
+    format!("{}.{:03}", micros / 1000, micros % 1000)
 }
 
 /// An etag as it stands in `etag` and `_etag`: in quotes.

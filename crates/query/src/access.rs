@@ -192,7 +192,7 @@ impl Analysis<'_> {
                 Expression::Literal(value) => value.as_double().map(|it| Value::number(-it)),
                 _ => None,
             },
-            // Whatever is in them, they are no key.
+            // Whatever is in them, they count as no value in a key.
             Expression::Array(_) | Expression::Object(_) => Some(Value::array(Vec::new())),
             _ => None,
         }
@@ -224,7 +224,9 @@ fn component(value: &Value) -> Option<PartitionKeyComponent> {
             double.is_finite().then_some(PartitionKeyComponent::Number(double + 0.0))
         }
         Value::String(text) => Some(PartitionKeyComponent::String(text.to_string())),
-        Value::Undefined | Value::Array(_) | Value::Object(_) => None,
+        // Such items lie where those without a value lie.
+        Value::Array(_) | Value::Object(_) => Some(PartitionKeyComponent::Undefined),
+        Value::Undefined => None,
     }
 }
 

@@ -7,10 +7,20 @@
 #[cfg(test)]
 mod tests;
 
-use bytes::Bytes;
-use millstream_core::{ManualClock, PartitionKeyDefinition, Timestamp};
+use std::sync::Arc;
 
-use crate::{Condition, Parameters, Query, Specification, continuation};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use millstream_core::conformance::block_on;
+use millstream_core::memory::Memory;
+use millstream_core::{
+    Batch, Container, ContainerName, ContainerSettings, Containers, ManualClock, Operation,
+    PartitionKeyDefinition, Timestamp,
+};
+
+use crate::continuation::{Token, fingerprint};
+use crate::{Condition, Limits, Parameters, Query, Request, Specification};
 
 /// Input that is accepted, to start from.
 pub const QUERIES: &[&str] = &[
@@ -23,6 +33,35 @@ pub const QUERIES: &[&str] = &[
     "SELECT VALUE EXISTS(SELECT 1 FROM t IN c.tags WHERE t BETWEEN 'a' AND 'b') ? 1 : 2 FROM c",
     "SELECT VALUE REPLACE(CONCAT(c.a, 'x'), 'a', 'b') || RegexMatch(c.a, '^a.*', 'i') FROM c",
     "SELECT VALUE DateTimeAdd('mm', -1, '2020-01-31') FROM c WHERE -1 + 2 * 3 % 4 / 5 << 2 | 7 > 1",
+];
+
+/// Bodies of requests.
+pub const REQUESTS: &[&str] = &[
+    r#"{"query":"SELECT * FROM c WHERE c.a = @x","parameters":[{"name":"@x","value":[1,null]}]}"#,
+    r#"{"query":"SELECT * FROM c ORDER BY c.a","resumeFilter":{"value":[1],"rid":"AAAA"}}"#,
+    r#"[{"name":"@x","value":{"a":1.5e3}}]"#,
+    "eyJ2IjoxLCJxIjoiMCIsIm4iOiI3In0",
+];
+
+/// Continuations, as they are before they are encoded.
+pub const CONTINUATIONS: &[&str] = &[
+    r#"{"v":1,"q":"0","n":"5","i":0,"s":"abc","d":["[\"a\"]","1"]}"#,
+    r#"{"v":1,"q":"0","n":"2","i":0,"b":["[\"a\"]","2","1"]}"#,
+    r#"{"v":1,"q":"0","n":"0","i":0,"a":[[1,"2"],{"n":3}]}"#,
+    r#"{"v":1,"q":"0","n":"3","k":"[\"a\"]","o":[[1],[]],"p":["7","[\"a\"]","x","1"]}"#,
+    r#"{"v":1,"q":"0","n":"1","r":["","FF"],"o":[["a"]],"p":["0","","00","0"]}"#,
+    r#"{"v":1,"q":"0","n":"7"}"#,
+];
+
+/// One for each way a query goes on.
+const PAGED: &[&str] = &[
+    "SELECT VALUE t FROM c JOIN t IN c.tags",
+    "SELECT * FROM c WHERE c.a = 'a' AND c.id IN ('1', '2')",
+    "SELECT * FROM c ORDER BY c.n DESC",
+    "SELECT DISTINCT VALUE c.n FROM c ORDER BY c.n OFFSET 1 LIMIT 2",
+    "SELECT DISTINCT VALUE c.n FROM c",
+    "SELECT c.n, COUNT(1) AS m FROM c GROUP BY c.n",
+    "SELECT SUM(c.n) AS s, AVG(c.n) AS a, MIN(c.n) AS i FROM c",
 ];
 
 /// Reads a query; writes it and reads it again; plans it; runs it over a few documents.
@@ -69,5 +108,52 @@ pub fn request(data: &[u8]) {
     let _ = Specification::from_json(data);
     let _ = Parameters::from_json(data);
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let _ = continuation::Token::read(text, 0);
+    let _ = Token::read(text, 0);
+}
+
+/// Reads a continuation, which is text that is encoded; writes it and reads it again; goes on with
+/// queries from there, whether they gave it out or not.
+///
+/// # Panics
+///
+/// If something is wrong.
+pub fn continuation(data: &[u8]) {
+    let Ok(token) = Token::read(&URL_SAFE_NO_PAD.encode(data), 0) else { return };
+    let text = token.write();
+    let again = Token::read(&text, 0);
+    let again = again.unwrap_or_else(|error| panic!("{token:?}: {}", error.report()));
+    assert_eq!(again.write(), text);
+
+    let clock = Arc::new(ManualClock::starting_at(Timestamp::from_millis(1_770_635_257_302)));
+    let definition = PartitionKeyDefinition::hash("/a").expect("it is a path");
+    let container = container(&definition, Arc::clone(&clock));
+    for text in PAGED {
+        let query = Query::parse(text).expect("it is a query");
+        let fingerprint = fingerprint(text, &Parameters::default());
+        let continuation = Token { fingerprint, ..token.clone() }.write();
+        let scope = token.scope.clone();
+        let limits = Limits { documents_max: 1, ..Limits::items(1) };
+        let request = Request::new(&definition, &*clock)
+            .with_scope(&scope)
+            .with_limits(limits)
+            .with_continuation(&continuation);
+        // A page or a sentence why not.
+        let _ = block_on(query.execute(&*container.documents, &request));
+    }
+}
+
+fn container(definition: &PartitionKeyDefinition, clock: Arc<ManualClock>) -> Container {
+    let store = Memory::new(clock);
+    let name = ContainerName::new("app", "data").expect("it is a name");
+    block_on(async {
+        store.create_database("app").await?;
+        store.create(&name, ContainerSettings::new(definition.clone())).await?;
+        let container = store.open(&name).await?;
+        for n in 0..3 {
+            let body = format!(r#"{{"id":"{n}","a":"a","n":{n},"tags":[1,2]}}"#);
+            container.documents.commit(Batch::new("a").with(Operation::create(body))).await?;
+        }
+        Ok::<_, millstream_core::Error>(container)
+    })
+    .expect("a store in memory takes three items")
 }

@@ -11,18 +11,30 @@ use crate::error::Result;
 use crate::evaluate::Evaluator;
 use crate::value::Value;
 
+/// What remembering a row costs that is to be told from others.
+const SEEN_BYTES: usize = size_of::<u128>() * 2;
+
 /// Rows that cannot go on before the last one is known.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     pub(crate) rows: Vec<Row>,
     seen: BTreeSet<u128>,
-    groups: BTreeMap<u128, usize>,
-    members: Vec<Group>,
+    groups: BTreeMap<GroupKey, Group>,
     pub(crate) held: usize,
     /// What was held after the last time that rows were dropped.
     pub(crate) kept: usize,
     /// Rows that do not lie behind it are left out.
     pub(crate) floor: Option<Floor>,
+    /// Groups up to this one are left out.
+    pub(crate) groups_after: Option<GroupKey>,
+    /// Only so many groups are kept, the first in the order of their keys.
+    pub(crate) groups_max: Option<usize>,
+    /// Whether there were more.
+    is_cut: bool,
+    /// Rows that are told apart from others, and counted, but not kept.
+    pub(crate) left_out: usize,
+    /// Rows that are told apart have their place by their value, so that some can be forgotten.
+    pub(crate) is_by_value: bool,
     /// Whether nobody looks into rows any more.
     pub(crate) is_last: bool,
     next: u64,
@@ -43,7 +55,12 @@ pub(crate) struct Row {
     pub(crate) keys: Vec<Value>,
     /// Decides between rows with the same keys.
     pub(crate) place: Place,
+    /// The partition key and the id of the document it came from; of the first one, in the order of
+    /// the store, if there are several.
+    pub(crate) document: Arc<(String, String)>,
     pub(crate) value: Value,
+    /// What tells it from others, where that is asked for.
+    digest: u128,
 }
 
 /// Where a row came from.
@@ -57,22 +74,40 @@ pub(crate) struct Place {
     pub(crate) row: u64,
 }
 
+/// What a group is found by: the values of GROUP BY, in the order that ORDER BY would give them.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupKey {
+    pub(crate) keys: Vec<Value>,
+    digest: u128,
+}
+
 #[derive(Debug)]
 struct Group {
     bindings: Vec<Value>,
+    /// That of its first row.
+    document: Arc<(String, String)>,
     accumulators: Vec<Accumulator>,
+    /// What it was counted as.
+    size: usize,
+}
+
+/// The rows of a query, and the last group of those that were kept if there were more.
+pub(crate) struct Finished {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) cut_behind: Option<GroupKey>,
 }
 
 impl Gathered {
     /// Goes on with aggregates of no groups that were saved.
     pub(crate) fn with_accumulators(accumulators: Vec<Accumulator>) -> Self {
-        let members = vec![Group { bindings: Vec::new(), accumulators }];
-        Self { members, groups: BTreeMap::from([(group_digest(&[]), 0)]), ..Self::default() }
+        let document = Place::nowhere().document;
+        let group = Group { bindings: Vec::new(), document, accumulators, size: 0 };
+        Self { groups: BTreeMap::from([(GroupKey::new(Vec::new()), group)]), ..Self::default() }
     }
 
     /// The state of the aggregates of a query without GROUP BY, if there is any yet.
     pub(crate) fn accumulators(&self) -> Option<&[Accumulator]> {
-        self.members.first().map(|it| &*it.accumulators)
+        self.groups.values().next().map(|it| &*it.accumulators)
     }
 
     pub(crate) fn take(
@@ -82,7 +117,7 @@ impl Gathered {
         place: &Place,
     ) -> Result<()> {
         if select.is_grouped() {
-            return self.take_into_group(select, evaluator);
+            return self.take_into_group(select, evaluator, place);
         }
         let value = evaluator.project(select)?;
         if value.is_undefined() {
@@ -92,24 +127,54 @@ impl Gathered {
         for item in &select.order_by {
             keys.push(evaluator.value(&item.expression)?);
         }
+        let mut digest = 0;
         if select.is_distinct {
             evaluator.context.spend(value.size())?;
-            if !self.seen.insert(compare::digest(&value)) {
+            digest = compare::digest(&value);
+            // What has passed already need not be remembered.
+            if self.is_by_value && self.is_passed(&keys, &Place::of(digest), select) {
                 return Ok(());
             }
-            self.held += size_of::<u128>() * 2;
+            if !self.seen.insert(digest) {
+                return Ok(());
+            }
+            self.held += SEEN_BYTES;
+            evaluator.check_held(self.held)?;
         }
         self.next += 1;
+        if 0 < self.left_out {
+            self.left_out -= 1;
+            return Ok(());
+        }
         let row = match place.is_nowhere() {
             true => self.next,
             false => place.row,
         };
-        let place = Place { row, ..place.clone() };
-        self.hold(select, evaluator, Row { keys, place, value })
+        let document = place.document.clone();
+        let place = match self.is_by_value {
+            true => Place::of(digest),
+            false => Place { row, ..place.clone() },
+        };
+        self.hold(select, evaluator, Row { keys, place, document, value, digest })
+    }
+
+    /// Whether a row does not lie behind where rows begin.
+    fn is_passed(&self, keys: &[Value], place: &Place, select: &Select) -> bool {
+        self.floor.as_ref().is_some_and(|it| !it.is_before(keys, place, select))
+    }
+
+    /// Forgets what was seen of rows that are not kept any more, and counts anew what is held.
+    pub(crate) fn settle(&mut self) {
+        if self.is_by_value {
+            self.seen = self.rows.iter().map(|it| it.digest).collect();
+        }
+        let rows: usize = self.rows.iter().map(Row::size).sum();
+        self.held = rows + self.seen.len() * SEEN_BYTES;
+        self.kept = self.held;
     }
 
     fn hold(&mut self, select: &Select, evaluator: &Evaluator<'_>, row: Row) -> Result<()> {
-        if self.floor.as_ref().is_some_and(|it| !it.is_before(&row, select)) {
+        if self.is_passed(&row.keys, &row.place, select) {
             return Ok(());
         }
         let row = match self.is_last {
@@ -122,30 +187,60 @@ impl Gathered {
         Ok(())
     }
 
-    fn take_into_group(&mut self, select: &Select, evaluator: &mut Evaluator<'_>) -> Result<()> {
+    fn take_into_group(
+        &mut self,
+        select: &Select,
+        evaluator: &mut Evaluator<'_>,
+        place: &Place,
+    ) -> Result<()> {
         let mut keys = Vec::with_capacity(select.group_by.len());
         for expression in &select.group_by {
             keys.push(evaluator.value(expression)?);
         }
-        let digest = group_digest(&keys);
-        let index = match self.groups.get(&digest) {
-            Some(index) => *index,
-            None => {
-                let bindings = evaluator.bindings.clone();
-                // Only what is grouped by is looked at again, but it lies within the whole.
-                let size: usize = bindings.iter().map(Value::size).sum();
-                self.held += if select.group_by.is_empty() { 0 } else { size + 64 };
-                evaluator.check_held(self.held)?;
-                self.groups.insert(digest, self.members.len());
-                self.members.push(Group { bindings, accumulators: accumulators(select) });
-                self.members.len() - 1
+        let key = GroupKey::new(keys);
+        if self.groups_after.as_ref().is_some_and(|it| key <= *it) {
+            return Ok(());
+        }
+        if !self.groups.contains_key(&key) {
+            if self.has_all_groups() && self.groups.last_key_value().is_some_and(|it| *it.0 < key) {
+                self.is_cut = true;
+                return Ok(());
             }
-        };
+            let bindings = evaluator.bindings.clone();
+            // Only what is grouped by is looked at again, but it lies within the whole.
+            let size: usize = bindings.iter().map(Value::size).sum();
+            let document = place.document.clone();
+            let size = size + document.0.len() + document.1.len() + 64;
+            let size = if select.group_by.is_empty() { 0 } else { size };
+            self.held += size;
+            let accumulators = accumulators(select);
+            self.groups.insert(key.clone(), Group { bindings, document, accumulators, size });
+            self.cut();
+            evaluator.check_held(self.held)?;
+        }
         for (number, aggregate) in select.aggregates.iter().enumerate() {
             let value = evaluator.value(&aggregate.argument)?;
-            self.members[index].accumulators[number].add(&value);
+            if let Some(group) = self.groups.get_mut(&key) {
+                group.accumulators[number].add(&value);
+            }
         }
         Ok(())
+    }
+
+    fn has_all_groups(&self) -> bool {
+        self.groups_max.is_some_and(|it| it <= self.groups.len())
+    }
+
+    /// Drops the last group if there is one too many. It would be dropped again if it came again:
+    /// those before it stay, so that the groups that are kept in the end have seen all their rows.
+    fn cut(&mut self) {
+        if self.groups_max.is_none_or(|it| self.groups.len() <= it) {
+            return;
+        }
+        if let Some((_, dropped)) = self.groups.pop_last() {
+            self.held -= dropped.size;
+            self.is_cut = true;
+        }
     }
 
     /// The rows in their order.
@@ -153,24 +248,28 @@ impl Gathered {
         mut self,
         select: &Select,
         evaluator: &mut Evaluator<'_>,
-    ) -> Result<Vec<Row>> {
+    ) -> Result<Finished> {
         if select.is_grouped() {
             return self.finish_groups(select, evaluator);
         }
         if !select.order_by.is_empty() {
             self.rows.sort_by(|one, two| one.compare(two, select));
         }
-        Ok(self.rows)
+        Ok(Finished { rows: self.rows, cut_behind: None })
     }
 
-    fn finish_groups(mut self, select: &Select, evaluator: &mut Evaluator<'_>) -> Result<Vec<Row>> {
-        if select.group_by.is_empty() && self.members.is_empty() {
-            let bindings = evaluator.bindings.clone();
-            self.members.push(Group { bindings, accumulators: accumulators(select) });
+    fn finish_groups(mut self, select: &Select, evaluator: &mut Evaluator<'_>) -> Result<Finished> {
+        if select.group_by.is_empty() && self.groups.is_empty() {
+            let (bindings, accumulators) = (evaluator.bindings.clone(), accumulators(select));
+            let document = Place::nowhere().document;
+            let group = Group { bindings, document, accumulators, size: 0 };
+            self.groups.insert(GroupKey::new(Vec::new()), group);
         }
-        let mut rows = Vec::with_capacity(self.members.len());
+        let last = self.groups.last_key_value().map(|it| it.0.clone());
+        let cut_behind = last.filter(|_| self.is_cut);
+        let mut rows = Vec::with_capacity(self.groups.len());
         let outer = std::mem::take(&mut evaluator.bindings);
-        for group in std::mem::take(&mut self.members) {
+        for (key, group) in std::mem::take(&mut self.groups) {
             evaluator.bindings = group.bindings;
             let results = group.accumulators.iter().map(Accumulator::result).collect();
             evaluator.aggregates.push(results);
@@ -179,26 +278,29 @@ impl Gathered {
             let (keys, value) = row?;
             let is_new = !select.is_distinct || self.seen.insert(compare::digest(&value));
             if is_new && !value.is_undefined() {
-                rows.push(Row { keys, place: Place::nowhere(), value });
+                // Where nothing else is asked for, rows come by what they are grouped by.
+                let keys = if select.order_by.is_empty() { key.keys.clone() } else { keys };
+                let (place, document, digest) = (key.place(), group.document, key.digest);
+                rows.push(Row { keys, place, document, value, digest });
             }
         }
         rows.sort_by(|one, two| compare_keys(&one.keys, &two.keys, select));
         evaluator.bindings = outer;
-        Ok(rows)
+        Ok(Finished { rows, cut_behind })
     }
 }
 
 impl Floor {
-    fn is_before(&self, row: &Row, select: &Select) -> bool {
+    fn is_before(&self, of_row: &[Value], at: &Place, select: &Select) -> bool {
         let by_place = |order| directed(order, select);
         let order = match self {
             Self::Row { keys, place } => {
-                compare_keys(keys, &row.keys, select).then_with(|| by_place(place.cmp(&row.place)))
+                compare_keys(keys, of_row, select).then_with(|| by_place(place.cmp(at)))
             }
             Self::Filter { keys, number, is_exclusive } => {
-                let order = compare_keys(keys, &row.keys, select);
+                let order = compare_keys(keys, of_row, select);
                 let order = match number {
-                    Some(number) => order.then_with(|| by_place(number.cmp(&row.place.number))),
+                    Some(number) => order.then_with(|| by_place(number.cmp(&at.number))),
                     None => order,
                 };
                 return order.is_lt() || (order.is_eq() && !is_exclusive);
@@ -220,7 +322,47 @@ impl Row {
     }
 }
 
+impl GroupKey {
+    pub(crate) fn new(keys: Vec<Value>) -> Self {
+        let digest = group_digest(&keys);
+        Self { keys, digest }
+    }
+
+    /// Its place in a continuation.
+    pub(crate) fn place(&self) -> Place {
+        Place::of(self.digest)
+    }
+}
+
+impl Ord for GroupKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let pairs = self.keys.iter().zip(&other.keys);
+        let first = pairs.map(|(one, two)| compare::order(one, two)).find(|it| it.is_ne());
+        first.unwrap_or(Ordering::Equal).then_with(|| self.digest.cmp(&other.digest))
+    }
+}
+
+impl PartialOrd for GroupKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for GroupKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for GroupKey {}
+
 impl Place {
+    /// The place of a value that may come from several documents.
+    fn of(digest: u128) -> Self {
+        let document = (String::new(), format!("{digest:032x}"));
+        Self { number: 0, document: Arc::new(document), row: 0 }
+    }
+
     pub(crate) fn nowhere() -> Self {
         Self { number: 0, document: Arc::new((String::new(), String::new())), row: 0 }
     }

@@ -14,7 +14,8 @@
 //! - SELECT `*`, VALUE, lists with aliases, object and array constructors; DISTINCT, TOP.
 //! - FROM with an alias, a path, `x IN …`, JOIN, queries in parentheses; WHERE; GROUP BY; ORDER BY
 //!   several keys; OFFSET and LIMIT. ORDER BY sorts values of different kinds as documented:
-//!   undefined, null, false, true, numbers, strings, arrays, objects.
+//!   undefined, null, false, true, numbers, strings, arrays, objects. Groups come in that order of
+//!   what they are grouped by, if nothing else is asked for.
 //! - AND, OR, NOT, IN, BETWEEN, LIKE with ESCAPE, `??`, `? :`, `||`, arithmetic, bits, comparison;
 //!   `@parameters`; scalar queries, EXISTS and ARRAY.
 //! - AVG, COUNT, COUNTIF, MAX, MIN, SUM, and about 100 functions of strings, arrays, sets, numbers,
@@ -94,6 +95,6 @@ mod value;
 pub use crate::condition::Condition;
 pub use crate::error::{Error, ErrorKind, Position, Result};
 pub use crate::parameters::{Parameters, ResumeFilter, Specification};
-pub use crate::plan::Plan;
+pub use crate::plan::{Joining, Plan};
 pub use crate::query::{QUERY_BYTES_MAX, Query};
 pub use crate::request::{Limits, Page, Request, Scope};

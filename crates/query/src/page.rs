@@ -7,18 +7,18 @@ mod pass;
 mod reader;
 mod stream;
 
-use millstream_core::{Documents, Item, PartitionKeyDefinition};
+use millstream_core::{Documents, Item, PartitionKey, PartitionKeyDefinition};
 
 use crate::access;
 use crate::ast::Select;
 use crate::continuation::{self, State, TEXT_BYTES_MAX, Token};
 use crate::error::{Error, Result};
 use crate::evaluate::Evaluator;
-use crate::gather::Place;
+use crate::gather::{Place, Row};
 use crate::page::reader::Reader;
 use crate::select::{reads_documents, stages};
 use crate::usage::{self, Usage};
-use crate::value::Value;
+use crate::value::{Object, Value};
 use crate::{Limits, Page, Parameters, Request, Scope, json};
 
 /// Everything a page needs that stays the same while it is made.
@@ -55,7 +55,7 @@ pub(crate) async fn execute(
     }
     let part = request.scope.cloned().unwrap_or_else(Scope::all);
     let scope = token.as_ref().map_or_else(|| part.clone(), |it| it.scope.clone());
-    check_part(&scope, &part)?;
+    check_part(&scope, &part, request.definition)?;
     let accesses = match reads_documents(select) {
         true => access::accesses(select, request.definition, parameters, &scope)?,
         false => Vec::new(),
@@ -97,9 +97,23 @@ impl Run<'_> {
         self.limits.steps_max - self.limits.steps_max / 16
     }
 
+    /// How many bodies are read for a document.
+    pub(crate) fn bodies(&self) -> u64 {
+        u64::from(self.usage != Usage::Nothing)
+    }
+
     /// Whether this page may see the item.
     pub(crate) fn sees(&self, item: &Item) -> Result<bool> {
-        let key = &item.partition_key;
+        self.covers(&item.partition_key)
+    }
+
+    /// Whether the document that a row came from is one that this page may see.
+    pub(crate) fn holds(&self, row: &Row) -> Result<bool> {
+        let key = row.document.0.parse();
+        self.covers(&key.map_err(|error| Error::invalid("tell where a row came from", error))?)
+    }
+
+    fn covers(&self, key: &PartitionKey) -> Result<bool> {
         if self.part.partition.as_ref().is_some_and(|it| !it.is_prefix_of(key)) {
             return Ok(false);
         }
@@ -115,13 +129,17 @@ impl Run<'_> {
 
     /// The document that queries see, its size, and its place among others.
     pub(crate) fn document(&self, item: &Item) -> Result<(Value, u64, Place)> {
+        if self.usage == Usage::Nothing {
+            let place = Place { number: 0, document: identity(item).into(), row: 0 };
+            return Ok((Value::object(Object::default()), 0, place));
+        }
         let body = match self.request.present {
             Some(present) => present(item),
             None => item.body.clone(),
         };
         let size = u64::try_from(body.len()).unwrap_or(u64::MAX);
         let document = match &self.usage {
-            Usage::Whole => json::read(&body),
+            Usage::Nothing | Usage::Whole => json::read(&body),
             Usage::Properties(wanted) => json::read_properties(&body, wanted),
         };
         let document = document.map_err(|reason| {
@@ -149,13 +167,21 @@ pub(crate) fn rid_number(rid: &str) -> Option<u64> {
 }
 
 /// After a split a continuation goes on in each part of what it was given out for.
-fn check_part(scope: &Scope, part: &Scope) -> Result<()> {
+fn check_part(scope: &Scope, part: &Scope, definition: &PartitionKeyDefinition) -> Result<()> {
     let is_partition_kept = match (&scope.partition, &part.partition) {
         (None, _) => true,
         (Some(scope), Some(part)) => scope.is_prefix_of(part),
         (Some(_), None) => false,
     };
     if is_partition_kept && scope.keys.covers(&part.keys) {
+        return Ok(());
+    }
+    // A partition may be named by its key where it was named by the bounds of its hash before.
+    if is_partition_kept
+        && let Some(key) = &part.partition
+        && let Ok(keys) = definition.range_of(key)
+        && keys.intersect(&part.keys).is_none_or(|it| scope.keys.covers(&it))
+    {
         return Ok(());
     }
     Err(Error::continuation("the continuation was given out for other keys"))

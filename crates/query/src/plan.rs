@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::ast::{AggregateKind, Collection, Expression, Projection, Select};
 use crate::error::{Error, Result};
-use crate::select::window;
+use crate::select::{reads_documents, window};
 use crate::{Parameters, access};
 
 /// The answer to a query plan request; serialises to its JSON.
@@ -37,6 +37,17 @@ pub struct Plan {
     partitioned_query_execution_info_version: u32,
     query_info: QueryInfo,
     query_ranges: Vec<QueryRange>,
+}
+
+/// How the rows of several ranges make up the rows of a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Joining {
+    /// Those of one range come after those of another.
+    Appended,
+    /// A client merges them, as the [`Plan`] of the query says.
+    Merged,
+    /// Not every client can merge them: only somebody who sees all items can answer.
+    Whole,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -74,6 +85,41 @@ struct QueryRange {
     is_max_inclusive: bool,
 }
 
+impl Plan {
+    /// What an SDK must be able to do to join the results of several ranges, by the names that SDKs
+    /// list in their requests for plans.
+    ///
+    /// ```
+    /// use millstream_core::PartitionKeyDefinition;
+    /// use millstream_query::{Parameters, Query};
+    ///
+    /// let query = Query::parse("SELECT DISTINCT VALUE c.x FROM c ORDER BY c.x")?;
+    /// let definition = PartitionKeyDefinition::hash("/city").unwrap();
+    /// let plan = query.plan(&definition, &Parameters::default())?;
+    /// assert_eq!(plan.features(), ["Distinct", "OrderBy"]);
+    /// # Ok::<(), millstream_query::Error>(())
+    /// ```
+    pub fn features(&self) -> Vec<&'static str> {
+        let info = &self.query_info;
+        let is_grouped = !info.group_by_expressions.is_empty();
+        let named = info.group_by_alias_to_aggregate_type.values().flatten().count();
+        let aggregates = if is_grouped { 0 } else { info.aggregates.len() + named };
+        let needed = [
+            ("Aggregate", 0 < aggregates),
+            ("NonValueAggregate", 0 < aggregates && !info.has_select_value),
+            ("MultipleAggregates", 1 < aggregates),
+            ("GroupBy", is_grouped),
+            ("DCount", info.d_count_info.is_some()),
+            ("Distinct", info.distinct_type != "None"),
+            ("OrderBy", !info.order_by.is_empty()),
+            ("MultipleOrderBy", 1 < info.order_by.len()),
+            ("OffsetAndLimit", info.limit.is_some()),
+            ("Top", info.top.is_some()),
+        ];
+        needed.into_iter().filter(|(_, is_needed)| *is_needed).map(|(name, _)| name).collect()
+    }
+}
+
 pub(crate) fn plan(
     select: &Select,
     definition: &PartitionKeyDefinition,
@@ -97,6 +143,22 @@ pub(crate) fn plan(
     Ok(Plan { partitioned_query_execution_info_version: 2, query_info, query_ranges })
 }
 
+/// How the rows of several ranges make up those of the query.
+pub(crate) fn joining(select: &Select) -> Joining {
+    if !reads_documents(select) {
+        return Joining::Whole;
+    }
+    if !select.is_blocking() && !select.is_limited() {
+        return Joining::Appended;
+    }
+    // Groups, and counts of distinct values, are beyond some SDKs.
+    let is_of_items = match select.sources.first().map(|it| &it.collection) {
+        Some(Collection::Select(_)) => false,
+        Some(Collection::Root { .. } | Collection::Expression(_)) | None => true,
+    };
+    if !select.group_by.is_empty() || !is_of_items { Joining::Whole } else { Joining::Merged }
+}
+
 fn info(select: &Select, parameters: &Parameters) -> Result<QueryInfo> {
     check_divisible(select)?;
     let (offset, limit) = window(select, parameters)?;
@@ -115,7 +177,7 @@ fn info(select: &Select, parameters: &Parameters) -> Result<QueryInfo> {
         order_by_expressions: select.order_by.iter().map(|it| it.expression.to_string()).collect(),
         group_by_expressions: select.group_by.iter().map(ToString::to_string).collect(),
         group_by_aliases: Vec::new(),
-        aggregates: select.aggregates.iter().map(|it| it.kind.plan_name()).collect(),
+        aggregates: aggregates(select),
         group_by_alias_to_aggregate_type: BTreeMap::new(),
         rewritten_query: String::new(),
         has_select_value: matches!(select.projection, Projection::Value(_)),
@@ -139,6 +201,15 @@ fn info(select: &Select, parameters: &Parameters) -> Result<QueryInfo> {
         info.rewritten_query = rewrite::with_window(select, offset.saturating_add(limit));
     }
     Ok(info)
+}
+
+/// The aggregates that are rows themselves. Those of a list are known by the names of their
+/// properties instead.
+fn aggregates(select: &Select) -> Vec<&'static str> {
+    match &select.projection {
+        Projection::Star | Projection::List(_) => Vec::new(),
+        Projection::Value(_) => select.aggregates.iter().map(|it| it.kind.plan_name()).collect(),
+    }
 }
 
 /// Refuses what the results of several ranges cannot be joined to.
@@ -202,21 +273,18 @@ fn distinct_count(select: &Select) -> Option<(&Select, Option<Arc<str>>)> {
     (is_plain && is_inner).then_some((&**inner, alias))
 }
 
-/// Rows in order need to be compared with the one before only, if they are ordered by all of
-/// themselves.
+/// Rows in order need to be compared with the one before only, if they are ordered by what they
+/// are. Cosmos DB says so of single values only, and SDKs know it.
 fn distinct_type(select: &Select) -> &'static str {
     if !select.is_distinct {
         return "None";
     }
-    let ordered: Vec<String> = select.order_by.iter().map(|it| it.expression.to_string()).collect();
-    let is_covered = match &select.projection {
-        Projection::Star => false,
-        Projection::Value(expression) => ordered.contains(&expression.to_string()),
-        Projection::List(list) => {
-            list.iter().all(|it| ordered.contains(&it.expression.to_string()))
+    match (&select.projection, &select.order_by[..]) {
+        (Projection::Value(value), [only]) if value.to_string() == only.expression.to_string() => {
+            "Ordered"
         }
-    };
-    if is_covered { "Ordered" } else { "Unordered" }
+        (Projection::Star | Projection::Value(_) | Projection::List(_), _) => "Unordered",
+    }
 }
 
 impl QueryRange {

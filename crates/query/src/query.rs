@@ -1,12 +1,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millstream_core::{Clock, Documents, PartitionKeyDefinition};
+use millstream_core::{Clock, Documents, KeyRange, PartitionKeyDefinition};
 
 use crate::ast::Select;
 use crate::error::{Error, ErrorKind, Result};
 use crate::evaluate::Evaluator;
-use crate::{Limits, Page, Parameters, Plan, Request, access, json, page, parser, plan, resolve};
+use crate::{
+    Joining, Limits, Page, Parameters, Plan, Request, access, json, page, parser, plan, resolve,
+};
 
 /// Most bytes of the text of a query, as in Azure Cosmos DB.
 pub const QUERY_BYTES_MAX: usize = 512 * 1024;
@@ -70,6 +72,22 @@ impl Query {
         plan::plan(&self.select, definition, parameters)
     }
 
+    /// How the rows of several ranges make up the rows of this query.
+    ///
+    /// ```
+    /// use millstream_query::{Joining, Query};
+    ///
+    /// let joining = |text| Query::parse(text).map(|it| it.joining());
+    /// assert_eq!(joining("SELECT * FROM c WHERE c.age < 18")?, Joining::Appended);
+    /// assert_eq!(joining("SELECT * FROM c ORDER BY c.age")?, Joining::Merged);
+    /// assert_eq!(joining("SELECT COUNT(1) AS n, c.age FROM c GROUP BY c.age")?, Joining::Whole);
+    /// # Ok::<(), millstream_query::Error>(())
+    /// ```
+    #[must_use]
+    pub fn joining(&self) -> Joining {
+        plan::joining(&self.select)
+    }
+
     /// Whether the filter names one whole partition key, so that no other logical partition can
     /// have rows. A service that allows queries across partitions only when asked needs to know.
     ///
@@ -82,6 +100,20 @@ impl Query {
         parameters: &Parameters,
     ) -> Result<bool> {
         access::is_within_one_partition(&self.select, definition, parameters)
+    }
+
+    /// The ranges of keys outside of which no item can have rows, in order; one that covers
+    /// everything if the filter says nothing about the partition key.
+    ///
+    /// # Errors
+    ///
+    /// `Store` if a key cannot be hashed.
+    pub fn key_ranges(
+        &self,
+        definition: &PartitionKeyDefinition,
+        parameters: &Parameters,
+    ) -> Result<Vec<KeyRange>> {
+        access::ranges(&self.select, definition, parameters)
     }
 
     /// Answers one page from the items of a container.

@@ -30,8 +30,11 @@ pub struct Scope {
 /// How much one page may hold and cost.
 ///
 /// A page ends, with a continuation, at the first of the limits it reaches. A query whose first row
-/// needs a look at everything (ORDER BY, GROUP BY, DISTINCT) cannot stop in between: it goes on to
-/// `pass_documents_max` and is refused beyond.
+/// needs a look at everything (ORDER BY, GROUP BY) cannot stop in between: for each page it goes on
+/// to `pass_documents_max` and is refused beyond. DISTINCT stops when its page is full, and looks
+/// again at what lies before for the next one. What is kept of it all is little more than the rows
+/// of the page; ORDER BY together with GROUP BY, or with DISTINCT by what is not selected, and
+/// queries over such queries keep everything, up to `held_bytes_max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Rows after which the page ends; at least 1. Default: 100.
@@ -62,7 +65,9 @@ pub struct Page {
     pub continuation: Option<String>,
     /// How many documents were looked at, for the charge of the request.
     pub documents_visited: u64,
-    /// How many bytes the bodies of these had.
+    /// How many of these had to be read; counting documents needs none of them.
+    pub documents_read: u64,
+    /// How many bytes the bodies of those had.
     pub bytes_visited: u64,
 }
 

@@ -56,12 +56,18 @@ impl Resolver {
             }
         }
         select.aggregates = self.aggregates.take().unwrap_or_default();
+        let of_projection = select.aggregates.len();
         // Groups may be sorted by aggregates, rows may not.
         self.aggregates = select.is_grouped().then(|| std::mem::take(&mut select.aggregates));
         for item in &mut select.order_by {
             self.expression(&mut item.expression)?;
         }
         select.aggregates = self.aggregates.take().unwrap_or_default();
+        // The one row of aggregates over everything is in order anyway.
+        if select.is_grouped() && select.group_by.is_empty() {
+            select.order_by.clear();
+            select.aggregates.truncate(of_projection);
+        }
         self.names.truncate(outer_names);
         self.aggregates = outer_aggregates;
         check(select, outer_names)

@@ -286,7 +286,7 @@ impl<'s> Stage<'s> {
         out: &mut dyn FnMut(&mut Evaluator<'a>, Value) -> Result<ControlFlow<()>>,
     ) -> Result<ControlFlow<()>> {
         let Some(gathered) = self.gathered.take() else { return Ok(ControlFlow::Continue(())) };
-        for row in gathered.finish(self.select, evaluator)? {
+        for row in gathered.finish(self.select, evaluator)?.rows {
             if self.count_out(evaluator, row.value, out)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }

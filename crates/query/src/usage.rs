@@ -8,6 +8,8 @@ use crate::ast::{Collection, Expression, Projection, Select, Step};
 /// What a query needs of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Usage {
+    /// Nothing but that it is there, as for a count.
+    Nothing,
     /// All of it.
     Whole,
     /// These properties; besides, it may be copied as text.
@@ -18,8 +20,7 @@ pub(crate) enum Usage {
 pub(crate) fn usage(select: &Select) -> Usage {
     let Some(first) = select.sources.first() else { return Usage::Whole };
     let Collection::Root { steps, .. } = &first.collection else { return Usage::Whole };
-    // Rows with equal keys are sorted by it.
-    let mut finder = Finder { properties: BTreeSet::from(["_rid".into()]), is_whole: false };
+    let mut finder = Finder { properties: BTreeSet::new(), is_whole: false, is_copied: false };
     match steps.first() {
         // The alias stands for what lies at the path, not for the item.
         Some(Step::Property(name)) => {
@@ -39,9 +40,13 @@ pub(crate) fn usage(select: &Select) -> Usage {
     }
     finder.clauses(select);
     match &select.projection {
-        Projection::Star => (),
+        Projection::Star => finder.is_copied = true,
         Projection::Value(expression) => finder.output(expression),
         Projection::List(list) => list.iter().for_each(|item| finder.output(&item.expression)),
+    }
+    let is_looked_into = finder.is_whole || finder.is_copied || !finder.properties.is_empty();
+    if !is_looked_into && select.order_by.is_empty() {
+        return Usage::Nothing;
     }
     finder.usage()
 }
@@ -49,18 +54,25 @@ pub(crate) fn usage(select: &Select) -> Usage {
 struct Finder {
     properties: BTreeSet<Arc<str>>,
     is_whole: bool,
+    /// Whether it is written out.
+    is_copied: bool,
 }
 
 impl Finder {
-    fn usage(self) -> Usage {
-        if self.is_whole { Usage::Whole } else { Usage::Properties(self.properties) }
+    fn usage(mut self) -> Usage {
+        if self.is_whole {
+            return Usage::Whole;
+        }
+        // Rows with equal keys are sorted by it.
+        self.properties.insert("_rid".into());
+        Usage::Properties(self.properties)
     }
 
     /// What is written out and not looked at.
     #[expect(clippy::wildcard_enum_match_arm, reason = "every other expression looks at its parts")]
     fn output(&mut self, expression: &Expression) {
         match expression {
-            Expression::Name { slot: 0, .. } => (),
+            Expression::Name { slot: 0, .. } => self.is_copied = true,
             Expression::Object(properties) => {
                 properties.iter().for_each(|(_, value)| self.output(value));
             }
@@ -130,12 +142,13 @@ mod tests {
     use super::*;
     use crate::{parser, resolve};
 
-    /// The properties but `_rid`, or `*` for all.
+    /// The properties but `_rid`, or `*` for all, or `-` for none and no copy either.
     #[track_caller]
     fn check(query: &str, expected: &str) {
         let mut select = parser::query(query).unwrap();
         resolve::query(&mut select).unwrap();
         let found = match usage(&select) {
+            Usage::Nothing => "-".to_owned(),
             Usage::Whole => "*".to_owned(),
             Usage::Properties(names) => {
                 let names: Vec<&str> =
@@ -156,6 +169,16 @@ mod tests {
         check("SELECT VALUE t.x FROM t IN c.tags.inner", "tags");
         check("SELECT VALUE EXISTS(SELECT 1 FROM t IN c.l WHERE t = c.m) FROM c", "l m");
         check("SELECT VALUE a.b FROM c.d AS a", "d");
+    }
+
+    #[test]
+    fn a_count_needs_nothing_of_an_item() {
+        check("SELECT VALUE COUNT(1) FROM c", "-");
+        check("SELECT COUNT(1) AS n, 'x' AS x FROM c", "-");
+        check("SELECT VALUE COUNT(c) FROM c", "*");
+        check("SELECT VALUE 1 FROM c ORDER BY 1", "");
+        check("SELECT VALUE COUNT(1) FROM c WHERE IS_DEFINED(c.a)", "a");
+        check("SELECT VALUE COUNT(1) FROM c WHERE c._rid = ''", "");
     }
 
     #[test]

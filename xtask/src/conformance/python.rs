@@ -1,14 +1,13 @@
 //! The tests of the SDK for Python, which its source distribution contains.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process;
+use std::path::PathBuf;
+use std::process::Command;
 
-use crate::command::{Failure, timed};
+use crate::command::Failure;
+use crate::conformance::Fetched;
 use crate::conformance::gateway::Gateway;
-use crate::conformance::scope::{self, OutOfScope};
 use crate::conformance::summary::Summary;
-use crate::conformance::{directory, report};
+use crate::conformance::work::Work;
 
 /// The version whose tests are run. Another one has other tests, and the lists have to follow.
 const VERSION: &str = "4.17.1";
@@ -17,138 +16,87 @@ const PACKAGES: [&str; 5] = ["aiohttp", "pytest", "pytest-asyncio", "pytest-time
 /// Longest time of one test; the slowest wait for items to expire.
 const TEST_SECONDS_MAX: u32 = 180;
 
-/// Stands for a package of the SDK's own repository: nothing of it is needed with a key.
-const STUBS: [(&str, &str); 3] = [
-    ("__init__.py", ""),
-    ("azure_recorded_testcase.py", "def get_credential(**kwargs):\n    return None\n"),
-    ("helpers.py", "def is_live():\n    return True\n"),
+/// What the tests import beside the SDK.
+const STUBS: [(&str, &str); 4] = [
+    // Stands for a package of the SDK's own repository: nothing of it is needed with a key.
+    ("devtools_testutils/__init__.py", ""),
+    (
+        "devtools_testutils/azure_recorded_testcase.py",
+        "def get_credential(**kwargs):\n    return None\n",
+    ),
+    ("devtools_testutils/helpers.py", "def is_live():\n    return True\n"),
+    ("millstream_scope.py", include_str!("python_scope.py")),
 ];
 
-/// Runs the files, or all that are listed.
-///
-/// # Errors
-///
-/// Something could not be fetched or started. Failed tests are no error here.
-pub(crate) fn run(root: &Path, files: &[String]) -> Result<Vec<Summary>, Failure> {
-    let out_of_scope = OutOfScope::read(&root.join("conformance/python-out-of-scope.txt"))?;
-    let files = match files {
-        [] => scope::files(&root.join("conformance/python-files.txt"))?,
-        named => named.to_vec(),
-    };
-    let suite = Fetched::new(root)?;
-    let gateway = Gateway::start(root)?;
-    let mut summaries = Vec::new();
-    for file in files.iter().filter(|file| !out_of_scope.has_file(file)) {
-        let summary = suite.run_file(&gateway, file, &out_of_scope.tests_of(file))?;
-        report(&summary);
-        summaries.push(summary);
-    }
-    Ok(summaries)
+/// The suite, in an environment of its own.
+pub(crate) struct Python {
+    python: PathBuf,
+    tests: PathBuf,
 }
 
-/// The suite on this machine.
-struct Fetched {
-    work: PathBuf,
-}
-
-impl Fetched {
+impl Python {
     /// Fetches what is not there yet.
-    fn new(root: &Path) -> Result<Self, Failure> {
-        let fetched = Self { work: directory(root).join("python") };
-        create(&fetched.work.join("logs"))?;
-        let stubs = fetched.work.join("stubs/devtools_testutils");
-        create(&stubs)?;
+    ///
+    /// # Errors
+    ///
+    /// Something cannot be fetched.
+    pub(crate) fn fetch(work: &Work) -> Result<Self, Failure> {
+        let suite = Self {
+            python: work.path("venv/bin/python"),
+            tests: work.path(&format!("source/azure_cosmos-{VERSION}/tests")),
+        };
         for (name, text) in STUBS {
-            let path = stubs.join(name);
-            fs::write(&path, text).map_err(|error| not_written(&path, &error))?;
+            work.write(&format!("stubs/{name}"), text)?;
         }
-        if !fetched.python().exists() {
-            let mut make = process::Command::new("python3");
-            fetched.step(make.args(["-m", "venv", "venv"]))?;
+        if !suite.python.exists() {
+            work.step(Command::new("python3").args(["-m", "venv", "venv"]))?;
         }
         // Asked every time: it is quick when everything is there, and repairs what is not.
         let sdk = format!("azure-cosmos=={VERSION}");
-        fetched.step(fetched.pip("install").arg(&sdk).args(PACKAGES))?;
-        if !fetched.tests().exists() {
+        work.step(suite.pip("install").arg(&sdk).args(PACKAGES))?;
+        if !suite.tests.exists() {
             let options = ["--no-deps", "--no-binary", "azure-cosmos", "--dest", "source"];
-            fetched.step(fetched.pip("download").args(options).arg(&sdk))?;
+            work.step(suite.pip("download").args(options).arg(&sdk))?;
             let archive = format!("source/azure_cosmos-{VERSION}.tar.gz");
-            let mut unpack = process::Command::new(fetched.python());
-            fetched.step(unpack.args(["-m", "tarfile", "-e", &archive, "source"]))?;
+            let mut unpack = Command::new(&suite.python);
+            work.step(unpack.args(["-m", "tarfile", "-e", &archive, "source"]))?;
         }
-        Ok(fetched)
+        Ok(suite)
     }
 
+    fn pip(&self, verb: &str) -> Command {
+        let mut command = Command::new(&self.python);
+        command.args(["-m", "pip", "--disable-pip-version-check", "--quiet", verb]);
+        command
+    }
+}
+
+impl Fetched for Python {
     fn run_file(
         &self,
+        work: &Work,
         gateway: &Gateway,
         file: &str,
-        deselected: &[String],
+        out_of_scope: &[String],
     ) -> Result<Summary, Failure> {
-        let log_path = self.work.join("logs").join(format!("{file}.log"));
-        let log = File::create(&log_path).map_err(|error| not_written(&log_path, &error))?;
-        let errors = log.try_clone().map_err(|error| not_written(&log_path, &error))?;
-        let mut command = process::Command::new(self.python());
+        let left_out = format!("logs/{file}.out-of-scope");
+        work.write(&left_out, &out_of_scope.join("\n"))?;
+        let mut command = Command::new(&self.python);
         command
             .args(["-m", "pytest", "-q", "-rA", "--tb=short", "-p", "no:cacheprovider"])
             // Tests are named from here, and the lists name them so.
             .arg("--rootdir=.")
+            .args(["-p", "millstream_scope"])
             .arg(format!("--timeout={TEST_SECONDS_MAX}"))
             .arg(file)
-            .current_dir(self.tests())
+            .current_dir(&self.tests)
             .env("ACCOUNT_HOST", &gateway.address)
-            .env("PYTHONPATH", self.work.join("stubs"))
+            .env("PYTHONPATH", work.path("stubs"))
             .env("PYTHONWARNINGS", "ignore")
-            .stdin(process::Stdio::null())
-            .stdout(log)
-            .stderr(errors);
-        for test in deselected {
-            command.args(["--deselect", test]);
-        }
-        let (status, time) = timed(|| command.status());
-        let status = status.map_err(|error| {
-            Failure::task(format!("could not start {}: {error}", self.python().display()))
-        })?;
-        let output = fs::read(&log_path).map_err(|error| not_written(&log_path, &error))?;
-        let output = String::from_utf8_lossy(&output);
-        let mut summary = Summary::of_pytest(file, &output, status.success());
-        summary.out_of_scope = deselected.len();
-        println!("{file}: {} s", time.as_secs());
+            .env("MILLSTREAM_OUT_OF_SCOPE", work.path(&left_out));
+        let (output, succeeded) = work.test(file, &mut command)?;
+        let mut summary = Summary { out_of_scope: out_of_scope.len(), ..Summary::default() };
+        summary.count_pytest(&output, succeeded);
         Ok(summary)
     }
-
-    /// Runs one step of fetching; what it says is shown only if it fails.
-    fn step(&self, command: &mut process::Command) -> Result<(), Failure> {
-        let shown = format!("{command:?}");
-        let output = command.current_dir(&self.work).output();
-        let output =
-            output.map_err(|error| Failure::task(format!("could not start {shown}: {error}")))?;
-        if output.status.success() {
-            return Ok(());
-        }
-        let said = String::from_utf8_lossy(&output.stderr);
-        Err(Failure::task(format!("{shown} failed ({}): {}", output.status, said.trim())))
-    }
-
-    fn pip(&self, verb: &str) -> process::Command {
-        let mut command = process::Command::new(self.python());
-        command.args(["-m", "pip", "--disable-pip-version-check", "--quiet", verb]);
-        command
-    }
-
-    fn python(&self) -> PathBuf {
-        self.work.join("venv/bin/python")
-    }
-
-    fn tests(&self) -> PathBuf {
-        self.work.join(format!("source/azure_cosmos-{VERSION}/tests"))
-    }
-}
-
-fn create(path: &Path) -> Result<(), Failure> {
-    fs::create_dir_all(path).map_err(|error| not_written(path, &error))
-}
-
-fn not_written(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::task(format!("could not write {}: {error}", path.display()))
 }

@@ -1,7 +1,8 @@
 //! The lists in `conformance/`: which files of a suite are run, and which tests are out of scope.
 //!
-//! A line is a file, or `file::Class::test`, and after it `#` and why. Lines that begin with `#`
-//! are headings.
+//! A line of what is out of scope is a file, or `file::Class::test`, and after it `#` and why. A
+//! line of what is run is a file, and after it words about it. Lines that begin with `#` are
+//! headings.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -64,15 +65,41 @@ impl OutOfScope {
     }
 }
 
+/// A file of a suite.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub(crate) name: String,
+    /// `ci`: it is among those that every change has to pass.
+    pub(crate) is_in_ci: bool,
+    /// `delayed`: its tests expect a server that takes milliseconds to answer.
+    pub(crate) is_delayed: bool,
+}
+
 /// The files of a suite, one on a line.
 ///
 /// # Errors
 ///
-/// The list cannot be read.
-pub(crate) fn files(path: &Path) -> Result<Vec<String>, Failure> {
-    let text = text(path)?;
-    let lines = text.lines().map(str::trim);
-    Ok(lines.filter(|it| !it.is_empty() && !it.starts_with('#')).map(str::to_owned).collect())
+/// The list cannot be read, or says something about a file that means nothing.
+pub(crate) fn files(path: &Path) -> Result<Vec<Listed>, Failure> {
+    let lines = text(path)?;
+    let lines = lines.lines().map(str::trim);
+    let lines = lines.filter(|it| !it.is_empty() && !it.starts_with('#'));
+    let files: Result<Vec<Listed>, String> = lines.map(listed).collect();
+    files.map_err(|error| Failure::task(format!("{}: {error}", path.display())))
+}
+
+fn listed(line: &str) -> Result<Listed, String> {
+    let mut words = line.split_whitespace();
+    let name = words.next().unwrap_or_default().to_owned();
+    let mut file = Listed { name, ..Listed::default() };
+    for word in words {
+        match word {
+            "ci" => file.is_in_ci = true,
+            "delayed" => file.is_delayed = true,
+            unknown => return Err(format!("{unknown:?} after {} means nothing", file.name)),
+        }
+    }
+    Ok(file)
 }
 
 fn text(path: &Path) -> Result<String, Failure> {
@@ -93,6 +120,15 @@ mod tests {
         assert!(scope.has_file("test_vector.py"));
         assert!(!scope.has_file("test_crud.py"));
         assert!(scope.tests_of("test_other.py").is_empty());
+    }
+
+    #[test]
+    fn a_file_is_listed_with_words_about_it() {
+        let plain = Listed { name: "a.py".to_owned(), ..Listed::default() };
+        assert_eq!(listed("a.py"), Ok(plain.clone()));
+        let both = Listed { is_in_ci: true, is_delayed: true, ..plain };
+        assert_eq!(listed("a.py  delayed ci"), Ok(both));
+        assert_eq!(listed("a.py b.py"), Err("\"b.py\" after a.py means nothing".to_owned()));
     }
 
     #[test]

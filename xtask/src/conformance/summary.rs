@@ -22,29 +22,52 @@ impl Summary {
     /// outputs of tests, which may look the same.
     ///
     /// A run that died has no such lines, so a run that failed without a failed test counts as one.
-    pub(crate) fn of_pytest(file: &str, output: &str, succeeded: bool) -> Self {
-        let mut summary = Self { suite: "python", file: file.to_owned(), ..Self::default() };
+    pub(crate) fn count_pytest(&mut self, output: &str, succeeded: bool) {
         let start = output.rfind(HEADING).unwrap_or(output.len());
         for line in output[start..].lines() {
             let word = line.split(' ').next().unwrap_or_default();
             match word {
-                "PASSED" | "XPASS" => summary.passed += 1,
-                "FAILED" | "ERROR" => summary.failed += 1,
-                "SKIPPED" => summary.skipped += skipped(line),
-                "XFAIL" => summary.skipped += 1,
+                "PASSED" | "XPASS" => self.passed += 1,
+                "FAILED" | "ERROR" => self.failed += 1,
+                "SKIPPED" => self.skipped += skipped(line),
+                "XFAIL" => self.skipped += 1,
                 _ => {}
             }
         }
-        if !succeeded && summary.failed == 0 {
-            summary.failed = 1;
+        self.judge(succeeded);
+    }
+
+    /// Counts the lines of Rust's test harness, `test NAME ... RESULT`, one for each test. A test
+    /// that has only said that it skips itself counts as skipped.
+    ///
+    /// A run that died counts as a failed test, too.
+    pub(crate) fn count_libtest(&mut self, output: &str, succeeded: bool) {
+        let skipped = self_skipped(output).len();
+        for line in output.lines() {
+            let Some(line) = line.strip_prefix("test ") else { continue };
+            let Some((_, result)) = line.split_once(" ... ") else { continue };
+            match result {
+                "ok" => self.passed += 1,
+                "FAILED" => self.failed += 1,
+                ignored if ignored.starts_with("ignored") => self.skipped += 1,
+                _ => {}
+            }
         }
-        summary
+        self.passed = self.passed.saturating_sub(skipped);
+        self.skipped += skipped;
+        self.judge(succeeded);
     }
 
     /// `suite NAME FILE PASSED FAILED SKIPPED`.
     pub(crate) fn line(&self) -> String {
         let Self { suite, file, passed, failed, skipped, .. } = self;
         format!("suite {suite} {file} {passed} {failed} {skipped}")
+    }
+
+    fn judge(&mut self, succeeded: bool) {
+        if !succeeded && self.failed == 0 {
+            self.failed = 1;
+        }
     }
 }
 
@@ -74,6 +97,22 @@ fn push_row(text: &mut String, row: &Summary, width: usize) {
     written.expect("a string takes everything");
 }
 
+/// The tests that passed because they skipped themselves: the first line that they printed says so.
+/// The harness shows what passed tests print if it is told to, under `successes:`.
+pub(crate) fn self_skipped(output: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    let mut lines = output.lines().skip_while(|it| *it != "successes:");
+    while let Some(line) = lines.next().filter(|it| *it != "failures:") {
+        let name = line.strip_prefix("---- ").and_then(|it| it.strip_suffix(" stdout ----"));
+        let Some(name) = name else { continue };
+        let printed = lines.next().unwrap_or_default();
+        if printed.get(..8).is_some_and(|it| it.eq_ignore_ascii_case("skipping")) {
+            names.push(name);
+        }
+    }
+    names
+}
+
 /// `SKIPPED [3] file:12: reason` stands for three tests.
 fn skipped(line: &str) -> usize {
     let count = line.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
@@ -83,6 +122,14 @@ fn skipped(line: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The output of a run that did not succeed, and the line it gives.
+    #[track_caller]
+    fn check(count: fn(&mut Summary, &str, bool), output: &str, line: &str) {
+        let mut summary = Summary { suite: "a", file: "b".to_owned(), ..Summary::default() };
+        count(&mut summary, output, false);
+        assert_eq!(summary.line(), line);
+    }
 
     #[test]
     fn every_test_is_counted_once() {
@@ -96,14 +143,41 @@ SKIPPED [3] test_ttl.py:12: not here
 XFAIL test_ttl.py::Test_ttl::test_d
 == 1 failed, 1 passed ==
 ";
-        let summary = Summary::of_pytest("test_ttl.py", output, false);
-        assert_eq!(summary.line(), "suite python test_ttl.py 1 2 4");
+        check(Summary::count_pytest, output, "suite a b 1 2 4");
+    }
+
+    #[test]
+    fn the_rust_harness_is_understood_too() {
+        let output = "\
+running 4 tests
+test emulator_tests::cosmos_batch::a ... ok
+test emulator_tests::cosmos_batch::b - should panic ... ok
+test emulator_tests::cosmos_batch::e ... ok
+test emulator_tests::cosmos_batch::c ... FAILED
+test emulator_tests::cosmos_batch::d ... ignored, requires a live account
+
+successes:
+
+---- emulator_tests::cosmos_batch::a stdout ----
+not skipping anything
+---- emulator_tests::cosmos_batch::e stdout ----
+Skipping it: not here
+
+failures:
+
+---- emulator_tests::cosmos_batch::c stdout ----
+skipping forward
+test of something else
+test result: FAILED. 3 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out
+";
+        check(Summary::count_libtest, output, "suite a b 2 1 2");
+        assert_eq!(self_skipped(output), ["emulator_tests::cosmos_batch::e"]);
     }
 
     #[test]
     fn a_run_that_died_has_failed() {
-        assert_eq!(Summary::of_pytest("a.py", "", false).failed, 1);
-        assert_eq!(Summary::of_pytest("a.py", "", true).failed, 0);
+        check(Summary::count_pytest, "", "suite a b 0 1 0");
+        check(Summary::count_libtest, "test a ... ", "suite a b 0 1 0");
     }
 
     #[test]

@@ -162,6 +162,7 @@ fn all_versions_and_deletes_are_shown_where_they_are_kept() {
             replaced["metadata"]["previousImageLSN"],
             page["Documents"][0]["metadata"]["lsn"]
         );
+        assert!(replaced.get("previous").is_none(), "{replaced}");
         feed(&gateway, &[VERSIONS, ENVELOPE, (RANGE, "0")]).await.expect(400);
     });
 }

@@ -42,6 +42,23 @@ fn an_item_comes_back_as_it_was_written_with_system_properties() {
 }
 
 #[test]
+fn a_read_says_which_commit_wrote_the_item_and_every_answer_how_long_it_took() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        let created = gateway.item("a", r#"{"id":"1","pk":"a"}"#).await.expect(201);
+        gateway.item("a", r#"{"id":"2","pk":"a"}"#).await.expect(201);
+        let read = on_item(&gateway, Method::GET, "1", &[], "").await.expect(200);
+        assert_eq!(read.header("x-ms-item-lsn"), created.header("lsn"));
+        assert_ne!(read.header("x-ms-item-lsn"), read.header("lsn"));
+        let missing = on_item(&gateway, Method::GET, "3", &[], "").await.expect(404);
+        for answer in [created, read, missing] {
+            let duration: f64 = answer.header("x-ms-request-duration-ms").parse().unwrap();
+            assert!(0.0 <= duration, "{duration}");
+        }
+    });
+}
+
+#[test]
 fn statuses_are_those_of_the_protocol() {
     on_both(|gateway| async move {
         gateway.with_container().await;

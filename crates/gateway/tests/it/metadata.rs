@@ -87,6 +87,28 @@ fn a_container_gives_back_what_it_was_defined_with() {
 }
 
 #[test]
+fn a_container_looks_as_cosmos_db_shows_it_whatever_was_left_out() {
+    on_both(|gateway| async move {
+        gateway.post("/dbs", r#"{"id":"d"}"#).await.expect(201);
+        let body = r#"{"id":"c","partitionKey":{"paths":["/pk"],"kind":"Hash"},
+            "indexingPolicy":{"automatic":false,"indexingMode":"Consistent"}}"#;
+        gateway.post("/dbs/d/colls", body).await.expect(201);
+        let read = gateway.get("/dbs/d/colls/c").await.expect(200).json();
+        assert_eq!(read["partitionKey"], json!({ "paths": ["/pk"], "kind": "Hash" }));
+        assert_eq!(read["indexingPolicy"]["automatic"], true);
+        let body = r#"{"id":"c","partitionKey":{"paths":["/pk"],"kind":"Hash"},
+            "indexingPolicy":{"automatic":false,"indexingMode":"None"}}"#;
+        let replaced = gateway.ask(Method::PUT, "/dbs/d/colls/c", &[], body).await.expect(200);
+        assert_eq!(replaced.json()["indexingPolicy"]["automatic"], false);
+        assert_eq!(replaced.json()["indexingPolicy"]["includedPaths"], json!([]));
+        let body = r#"{"id":"e","partitionKey":{"paths":["/pk"],"kind":"Hash","version":1}}"#;
+        gateway.post("/dbs/d/colls", body).await.expect(201);
+        let read = gateway.get("/dbs/d/colls/e").await.expect(200).json();
+        assert_eq!(read["partitionKey"], json!({ "paths": ["/pk"], "kind": "Hash", "version": 1 }));
+    });
+}
+
+#[test]
 fn a_container_is_replaced_but_for_its_partition_key() {
     on_both(|gateway| async move {
         gateway.with_container().await;

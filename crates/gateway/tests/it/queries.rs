@@ -6,6 +6,8 @@ use crate::client::{Answered, Running, on_both};
 const QUERY: [(&str, &str); 2] =
     [("x-ms-documentdb-isquery", "True"), ("content-type", "application/query+json")];
 const CROSSING: (&str, &str) = ("x-ms-documentdb-query-enablecrosspartition", "True");
+/// What SDKs send with every request.
+const SDK: (&str, &str) = ("x-ms-cosmos-sdk-supportedcapabilities", "1");
 
 async fn ask(gateway: &Running, path: &str, query: &str, more: &[(&str, &str)]) -> Answered {
     let headers: Vec<(&str, &str)> = QUERY.iter().chain(more).copied().collect();
@@ -71,6 +73,86 @@ fn pages_of_a_query_join_to_the_whole() {
     });
 }
 
+/// Ten items under keys of their own, in two ranges.
+async fn with_two_ranges(gateway: &Running) {
+    gateway.with_container().await;
+    for number in 0..10 {
+        let body = format!(r#"{{"id":"{number}","pk":"{number}","n":{number}}}"#);
+        gateway.item(&number.to_string(), &body).await.expect(201);
+    }
+    gateway.post("/databases/d/containers/c/partitions/0/split", "").await.expect(200);
+}
+
+#[test]
+fn an_sdk_merges_what_several_ranges_return() {
+    on_both(|gateway| async move {
+        with_two_ranges(&gateway).await;
+        let docs = "/dbs/d/colls/c/docs";
+        let query = "SELECT * FROM c ORDER BY c.n";
+        let refused = ask(&gateway, docs, query, &[CROSSING, SDK]).await.expect(400);
+        assert_eq!(refused.header("x-ms-substatus"), "1004");
+        let plan = refused.json()["additionalErrorInfo"].as_str().unwrap().to_owned();
+        let plan: Value = serde_json::from_str(&plan).unwrap();
+        assert_eq!(plan["queryInfo"]["orderBy"], json!(["Ascending"]));
+        // What the SDK does next, and what others do at once.
+        let first = ("x-ms-documentdb-partitionkeyrangeid", "1");
+        ask(&gateway, docs, query, &[CROSSING, SDK, first]).await.expect(200);
+        assert_eq!(ids(&ask(&gateway, docs, query, &[CROSSING]).await.expect(200)).len(), 10);
+        let grouped = "SELECT c.pk, COUNT(1) AS n FROM c GROUP BY c.pk";
+        let groups = ask(&gateway, docs, grouped, &[CROSSING, SDK]).await.expect(200).json();
+        assert_eq!(groups["_count"], 10);
+        let composed = "SELECT VALUE COUNT(1) + 5 FROM c";
+        let refused = ask(&gateway, docs, composed, &[CROSSING, SDK]).await.expect(400);
+        assert_eq!(refused.header("x-ms-substatus"), "");
+    });
+}
+
+#[test]
+fn rows_that_need_no_merging_come_range_by_range() {
+    on_both(|gateway| async move {
+        with_two_ranges(&gateway).await;
+        let docs = "/dbs/d/colls/c/docs";
+        let query = "SELECT * FROM c WHERE c.n < 100";
+        let first = ask(&gateway, docs, query, &[CROSSING]).await.expect(200);
+        let next = first.header("x-ms-continuation").to_owned();
+        assert_eq!(first.header("x-ms-documentdb-partitionkeyrangeid"), "1");
+        // The keys that are left stay the same, whatever becomes of their range.
+        gateway.post("/databases/d/containers/c/partitions/2/split", "").await.expect(200);
+        let (mut found, mut next) = (ids(&first), next);
+        assert!(!found.is_empty() && found.len() < 10 && !next.is_empty(), "{found:?} {next}");
+        while !next.is_empty() {
+            let from = ("x-ms-continuation", next.as_str());
+            let page = ask(&gateway, docs, query, &[CROSSING, from]).await.expect(200);
+            found.extend(ids(&page));
+            next = page.header("x-ms-continuation").to_owned();
+        }
+        found.sort_by_key(ToString::to_string);
+        assert_eq!(found, ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]);
+        let pinned = "SELECT * FROM c WHERE c.pk = '7'";
+        let pinned = ask(&gateway, docs, pinned, &[CROSSING]).await.expect(200);
+        assert_eq!((ids(&pinned).len(), pinned.header("x-ms-continuation")), (1, ""));
+        let nothing = "SELECT * FROM c WHERE c.n = 100";
+        let nothing = ask(&gateway, docs, nothing, &[CROSSING]).await.expect(200);
+        assert!(ids(&nothing).is_empty() && !nothing.header("x-ms-continuation").is_empty());
+        let (from, range) =
+            (("x-ms-continuation", "r:1F:FF:"), ("x-ms-documentdb-partitionkeyrangeid", "1"));
+        ask(&gateway, docs, query, &[CROSSING, from, range]).await.expect(400);
+    });
+}
+
+#[test]
+fn an_object_at_the_path_of_the_key_counts_as_no_value() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        let (docs, none) = ("/dbs/d/colls/c/docs", ("x-ms-documentdb-partitionkey", "[{}]"));
+        let body = r#"{"id":"1","pk":{"city":"Bern"}}"#;
+        gateway.ask(Method::POST, docs, &[none], body).await.expect(201);
+        gateway.ask(Method::GET, "/dbs/d/colls/c/docs/1", &[none], "").await.expect(200);
+        let query = "SELECT * FROM c WHERE c.pk = {city: 'Bern'}";
+        assert_eq!(ids(&ask(&gateway, docs, query, &[CROSSING]).await.expect(200)), ["1"]);
+    });
+}
+
 #[test]
 fn a_client_may_ask_for_the_plan() {
     on_both(|gateway| async move {
@@ -82,6 +164,70 @@ fn a_client_may_ask_for_the_plan() {
         assert_eq!(plan["partitionedQueryExecutionInfoVersion"], 2);
         assert_eq!(plan["queryRanges"][0]["min"], "");
         assert_eq!(plan["queryRanges"][0]["max"], "FF");
+    });
+}
+
+#[test]
+fn a_plan_asks_nothing_of_a_client_that_it_cannot_do() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        let plan = ("x-ms-cosmos-is-query-plan-request", "True");
+        let listed = ("x-ms-cosmos-supported-query-features", "Distinct, OrderBy,Top");
+        let docs = "/dbs/d/colls/c/docs";
+        let ordered = "SELECT DISTINCT VALUE c.n FROM c ORDER BY c.n";
+        ask(&gateway, docs, ordered, &[plan, listed]).await.expect(200);
+        for query in ["SELECT VALUE COUNT(1) FROM c", "SELECT c.n FROM c GROUP BY c.n"] {
+            let refused = ask(&gateway, docs, query, &[plan, listed]).await.expect(400);
+            assert_eq!(refused.header("x-ms-substatus"), "1004");
+            ask(&gateway, docs, query, &[plan]).await.expect(200);
+        }
+    });
+}
+
+#[test]
+fn a_query_says_what_it_did_if_it_is_asked() {
+    on_both(|gateway| async move {
+        with_items(&gateway).await;
+        let metrics = ("x-ms-documentdb-populatequerymetrics", "True");
+        let query = "SELECT * FROM c WHERE c.n < 4";
+        let docs = "/dbs/d/colls/c/docs";
+        let answer = ask(&gateway, docs, query, &[CROSSING, metrics]).await.expect(200);
+        let metrics = answer.header("x-ms-documentdb-query-metrics");
+        let (first, rest) = metrics.split_once(';').unwrap();
+        let time = first.strip_prefix("totalExecutionTimeInMs=").unwrap();
+        assert!(0.0 <= time.parse::<f64>().unwrap(), "{time}");
+        assert!(rest.contains("retrievedDocumentCount=10;"), "{rest}");
+        assert!(rest.contains("outputDocumentCount=4;"), "{rest}");
+        let silent = ask(&gateway, docs, query, &[CROSSING]).await.expect(200);
+        assert_eq!(silent.header("x-ms-documentdb-query-metrics"), "");
+    });
+}
+
+#[test]
+fn distinct_values_go_on_in_the_children_of_a_range() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        for number in 0..24 {
+            let body = format!(r#"{{"id":"{number}","pk":"{number}","v":{}}}"#, number % 8);
+            gateway.item(&number.to_string(), &body).await.expect(201);
+        }
+        let (docs, query) = ("/dbs/d/colls/c/docs", "SELECT DISTINCT VALUE c.v FROM c");
+        let (size, range) = (("x-ms-max-item-count", "2"), "x-ms-documentdb-partitionkeyrangeid");
+        let page = ask(&gateway, docs, query, &[size, (range, "0")]).await.expect(200);
+        let mut found = page.json()["Documents"].as_array().unwrap().clone();
+        let whole = page.header("x-ms-continuation").to_owned();
+        gateway.post("/databases/d/containers/c/partitions/0/split", "").await.expect(200);
+        for id in ["1", "2"] {
+            let mut continuation = whole.clone();
+            while !continuation.is_empty() {
+                let next = ("x-ms-continuation", continuation.as_str());
+                let page = ask(&gateway, docs, query, &[size, (range, id), next]).await.expect(200);
+                found.extend(page.json()["Documents"].as_array().unwrap().clone());
+                continuation = page.header("x-ms-continuation").to_owned();
+            }
+        }
+        found.sort_by_key(Value::as_u64);
+        assert_eq!(json!(found), json!([0, 1, 2, 3, 4, 5, 6, 7]));
     });
 }
 

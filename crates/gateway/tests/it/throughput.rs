@@ -1,6 +1,6 @@
 use http::Method;
 use millstream_gateway::GatewayOptions;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::client::{Backend, Running, on_both, run};
 
@@ -33,7 +33,7 @@ fn raising_the_throughput_splits_ranges() {
         assert_eq!(count_ranges(&gateway).await, 2);
         offer["content"]["offerThroughput"] = json!(30_000);
         gateway.ask(Method::PUT, &path, &[], offer.to_string()).await.expect(200);
-        assert_eq!(count_ranges(&gateway).await, 5);
+        assert_eq!(count_ranges(&gateway).await, 3);
         let read = gateway.get(&path).await.expect(200).json();
         assert_eq!(read["content"]["offerThroughput"], 30_000);
         offer["content"]["offerThroughput"] = json!(17);
@@ -63,6 +63,31 @@ fn autoscale_and_shared_throughput_are_offers_too() {
         assert_eq!(content["offerAutopilotSettings"]["maxThroughput"], 4000);
         let wrong = [("x-ms-offer-throughput", "many")];
         gateway.ask(Method::POST, "/dbs", &wrong, r#"{"id":"e"}"#).await.expect(400);
+    });
+}
+
+#[test]
+fn the_increment_of_autoscale_is_given_back() {
+    on_both(|gateway| async move {
+        gateway.post("/dbs", r#"{"id":"d"}"#).await.expect(201);
+        let settings = r#"{"maxThroughput":5000,
+            "autoUpgradePolicy":{"throughputPolicy":{"incrementPercent":42}}}"#;
+        let settings = settings.replace('\n', "");
+        let headers = [("x-ms-cosmos-offer-autopilot-settings", settings.as_str())];
+        let body = r#"{"id":"c","partitionKey":{"paths":["/pk"]}}"#;
+        gateway.ask(Method::POST, "/dbs/d/colls", &headers, body).await.expect(201);
+        let offers = gateway.get("/offers").await.expect(200).json();
+        let mut offer = offers["Offers"][0].clone();
+        assert_eq!(offer["content"]["offerThroughput"], 500);
+        let sent: Value = serde_json::from_str(&settings).unwrap();
+        assert_eq!(offer["content"]["offerAutopilotSettings"], sent);
+        let path = format!("/offers/{}", offer["id"].as_str().unwrap());
+        offer["content"]["offerAutopilotSettings"] = json!({ "maxThroughput": 6000 });
+        let put = gateway.ask(Method::PUT, &path, &[], offer.to_string()).await.expect(200).json();
+        assert_eq!(put["content"]["offerAutopilotSettings"], json!({ "maxThroughput": 6000 }));
+        let policy = json!({ "throughputPolicy": { "incrementPercent": "much" } });
+        offer["content"]["offerAutopilotSettings"]["autoUpgradePolicy"] = policy;
+        gateway.ask(Method::PUT, &path, &[], offer.to_string()).await.expect(400);
     });
 }
 

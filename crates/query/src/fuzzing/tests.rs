@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use crate::functions;
-use crate::fuzzing::{QUERIES, query, request};
+use crate::fuzzing::{CONTINUATIONS, QUERIES, continuation, query, request};
 
 /// Pieces that queries are made of, and some that they are not.
 const PIECES: &[&str] = &[
@@ -181,5 +181,29 @@ proptest! {
     fn no_bytes_make_a_request_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
         query(&bytes);
         request(&bytes);
+    }
+    #[test]
+    fn no_change_of_a_continuation_makes_anything_panic(
+        seed in prop::sample::select(CONTINUATIONS),
+        at in any::<prop::sample::Index>(),
+        length in 0..4_usize,
+        piece in prop::sample::select(
+            &["", "0", "[", "]", "\"", ",", "null", "-1", "1e99", "{}"][..]
+        ),
+    ) {
+        let start = at.index(seed.len());
+        let end = (start + length).min(seed.len());
+        continuation(format!("{}{piece}{}", &seed[..start], &seed[end..]).as_bytes());
+    }
+}
+
+#[test]
+fn continuations_to_start_from_are_read() {
+    use base64::Engine;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    for seed in CONTINUATIONS {
+        let read = crate::continuation::Token::read(&URL_SAFE_NO_PAD.encode(seed), 0);
+        assert!(read.is_ok(), "{seed}: {read:?}");
+        continuation(seed.as_bytes());
     }
 }

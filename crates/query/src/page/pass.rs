@@ -1,17 +1,44 @@
 //! Queries that need a look at every document before their first row.
+//!
+//! Without an index each page looks at every document again. What it keeps of them is bounded by
+//! the page where the rows have an order that the next page can go on in: see [`Paging`].
+//!
+//! After a split a continuation goes on in each part. What sorts alone reads the documents of the
+//! part. Values that are there once and groups may come from several parts: there each part makes
+//! the pages of the whole, and returns what comes first from its own documents. Together they
+//! return each row once, and no part keeps more than before, but its pages may be empty.
 
 use std::ops::ControlFlow;
 
 use crate::aggregate::Accumulator;
-use crate::continuation::{Position, State};
+use crate::ast::{Projection, Select};
+use crate::continuation::{Position, State, TEXT_BYTES_MAX};
 use crate::error::{Error, Result};
 use crate::evaluate::Evaluator;
-use crate::gather::{Floor, Gathered, Place, Row};
+use crate::gather::{Finished, Floor, Gathered, GroupKey, Place, Row};
 use crate::page::reader::Reader;
 use crate::page::{Run, rid_number};
 use crate::select::{Stage, reads_documents, window};
 use crate::value::Value;
 use crate::{Page, json};
+
+/// How rows come onto pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Paging {
+    /// By what they are sorted by: a page keeps what it can need, and the next one goes on behind
+    /// its last row.
+    Sorted,
+    /// By what they are grouped by, likewise.
+    Grouped,
+    /// As they come, once each: a page ends as soon as it is full, and the next one counts those
+    /// that have passed.
+    Distinct,
+    /// One row, whose making may take several pages.
+    Summed,
+    /// In no order that the next page could go on in: everything is kept, and what has passed is
+    /// counted.
+    Whole,
+}
 
 pub(crate) async fn page(
     run: &Run<'_>,
@@ -26,13 +53,9 @@ pub(crate) async fn page(
     if passed_max <= run.passed {
         return Ok(page);
     }
-    let is_sorted = stages.len() == 1
-        && !run.select.order_by.is_empty()
-        && !run.select.is_distinct
-        && !run.select.is_grouped();
-    let keep = Keep::new(run, offset, passed_max, state.as_ref());
-    prepare(run, &mut stages, &mut reader, state.as_ref(), is_sorted)?;
-    let is_summed = stages.len() == 1 && run.select.is_grouped() && run.select.group_by.is_empty();
+    let paging = Paging::of(run, stages.len());
+    let keep = Keep::new(run, offset, passed_max, state.as_ref(), paging);
+    prepare(run, &mut stages, &mut reader, state.as_ref(), paging, &keep)?;
 
     if !reads_documents(run.select) {
         let _ = evaluator.feed(&mut stages, &Value::Undefined, &Place::nowhere(), &mut nothing)?;
@@ -41,7 +64,7 @@ pub(crate) async fn page(
         for (index, item) in batch.items.iter().enumerate() {
             let is_spent = run.limits.documents_max <= page.documents_visited
                 || evaluator.context.steps_left() < run.steps_soft();
-            if is_summed
+            if paging == Paging::Summed
                 && is_spent
                 && 0 < page.documents_visited
                 && let Some(text) = partial(run, &stages, batch.before(index))
@@ -53,27 +76,66 @@ pub(crate) async fn page(
                 return Err(too_many(run));
             }
             page.documents_visited += 1;
-            if !run.sees(item)? {
+            if !keep.is_divided && !run.sees(item)? {
                 continue;
             }
             let (document, size, place) = run.document(item)?;
+            page.documents_read += run.bodies();
             page.bytes_visited += size;
             let flow = evaluator.feed(&mut stages, &document, &place, &mut nothing)?;
             if flow.is_break() {
                 break 'documents;
             }
-            if is_sorted && let Some(gathered) = stages.last_mut().and_then(Stage::gathered_mut) {
-                keep.prune(run, gathered);
+            let Some(gathered) = stages.last_mut().and_then(Stage::gathered_mut) else { continue };
+            match paging {
+                Paging::Sorted => keep.prune(run, gathered),
+                Paging::Distinct if keep.is_filled(run, gathered) => break 'documents,
+                Paging::Distinct | Paging::Grouped | Paging::Summed | Paging::Whole => (),
             }
         }
     }
-    let rows = finish(run, &mut evaluator, &mut stages)?;
-    Ok(answer(run, page, &rows, &keep, is_sorted))
+    let finished = finish(run, &mut evaluator, &mut stages)?;
+    answer(run, page, &finished, &keep, paging)
 }
 
 /// What comes out of stages whose last one gathers.
 fn nothing(_: &mut Evaluator<'_>, _: Value) -> Result<ControlFlow<()>> {
     Ok(ControlFlow::Continue(()))
+}
+
+impl Paging {
+    fn of(run: &Run<'_>, stages: usize) -> Self {
+        let select = run.select;
+        let (is_sorted, is_distinct) = (!select.order_by.is_empty(), select.is_distinct);
+        if 1 < stages {
+            return Self::Whole;
+        }
+        if select.is_grouped() {
+            return match select.group_by.is_empty() {
+                true => Self::Summed,
+                false if is_sorted || is_distinct => Self::Whole,
+                false => Self::Grouped,
+            };
+        }
+        // A resume filter tells rows with equal keys apart by the document they come from.
+        let is_by_value = is_sorted_by_value(select) && run.request.resume.is_none();
+        match (is_sorted, is_distinct) {
+            (true, false) => Self::Sorted,
+            (true, true) if is_by_value => Self::Sorted,
+            (true, true) | (false, false) => Self::Whole,
+            (false, true) => Self::Distinct,
+        }
+    }
+}
+
+/// Whether rows that are equal are sorted by equal keys, so that all of them lie at one place.
+fn is_sorted_by_value(select: &Select) -> bool {
+    let texts: Vec<String> = match &select.projection {
+        Projection::Star => return select.sources.len() == 1,
+        Projection::Value(expression) => vec![expression.to_string()],
+        Projection::List(list) => list.iter().map(|it| it.expression.to_string()).collect(),
+    };
+    select.order_by.iter().all(|it| texts.contains(&it.expression.to_string()))
 }
 
 /// Goes on where the continuation or the resume filter says.
@@ -82,13 +144,27 @@ fn prepare(
     stages: &mut [Stage<'_>],
     reader: &mut Reader<'_>,
     state: Option<&State>,
-    is_sorted: bool,
+    paging: Paging,
+    keep: &Keep,
 ) -> Result<()> {
     let wrong = || Error::continuation("the continuation is of another kind of query");
+    // A sum would be in every part, and rows of nested queries are of no document.
+    let has_documents =
+        stages.len() == 1 && paging != Paging::Summed && reads_documents(run.select);
+    if keep.is_divided && !has_documents {
+        let reason = "the keys of the query have been divided since; start it again";
+        return Err(Error::continuation(reason));
+    }
     let Some(last) = stages.last_mut() else { return Ok(()) };
     // Rows are kept to the end even if the last query alone would pass them on.
     let gathered = last.gathered.get_or_insert_default();
     gathered.is_last = true;
+    match paging {
+        Paging::Sorted => gathered.is_by_value = run.select.is_distinct,
+        Paging::Grouped => gathered.groups_max = Some(keep.skipped.saturating_add(keep.wanted)),
+        Paging::Distinct => gathered.left_out = keep.skipped,
+        Paging::Summed | Paging::Whole => (),
+    }
     if let Some(filter) = run.request.resume {
         if run.select.order_by.len() != filter.values.len() {
             let reason = "the resume filter has another number of values than ORDER BY";
@@ -99,23 +175,26 @@ fn prepare(
         gathered.floor = Some(Floor::Filter { keys, number, is_exclusive });
     }
     match state {
-        None => Ok(()),
-        Some(State::Behind(keys, place)) => {
-            if !is_sorted || run.select.order_by.len() != keys.len() {
-                return Err(wrong());
+        Some(State::Counted) if paging == Paging::Grouped => Err(wrong()),
+        None | Some(State::Counted) => Ok(()),
+        Some(State::Behind(keys, place)) => match paging {
+            Paging::Sorted if run.select.order_by.len() == keys.len() => {
+                gathered.floor = Some(Floor::Row { keys: keys.clone(), place: place.clone() });
+                Ok(())
             }
-            gathered.floor = Some(Floor::Row { keys: keys.clone(), place: place.clone() });
-            Ok(())
-        }
-        // As many rows would be others elsewhere, and a sum would be counted in every part.
-        Some(State::Counted | State::Partial(..)) if run.part != run.scope => {
-            let reason = "the keys of the query have been divided since; start it again";
-            Err(Error::continuation(reason))
-        }
-        Some(State::Counted) => Ok(()),
+            Paging::Grouped if run.select.group_by.len() == keys.len() => {
+                gathered.groups_after = Some(GroupKey::new(keys.clone()));
+                Ok(())
+            }
+            Paging::Sorted
+            | Paging::Grouped
+            | Paging::Distinct
+            | Paging::Summed
+            | Paging::Whole => Err(wrong()),
+        },
         Some(State::Partial(position, states)) => {
             let kinds = run.select.aggregates.iter().map(|it| it.kind);
-            if states.len() != run.select.aggregates.len() || !run.select.group_by.is_empty() {
+            if states.len() != run.select.aggregates.len() || paging != Paging::Summed {
                 return Err(wrong());
             }
             let restored: Option<Vec<Accumulator>> =
@@ -143,8 +222,10 @@ fn finish(
     run: &Run<'_>,
     evaluator: &mut Evaluator<'_>,
     stages: &mut [Stage<'_>],
-) -> Result<Vec<Row>> {
-    let Some((last, inner)) = stages.split_last_mut() else { return Ok(Vec::new()) };
+) -> Result<Finished> {
+    let Some((last, inner)) = stages.split_last_mut() else {
+        return Ok(Finished { rows: Vec::new(), cut_behind: None });
+    };
     if !inner.is_empty() {
         evaluator.finish_into(inner, last)?;
     }
@@ -153,28 +234,47 @@ fn finish(
     gathered.finish(run.select, evaluator)
 }
 
-/// Which of the sorted rows this page can need.
+/// Which of the rows this page can need.
 struct Keep {
+    /// Rows that have passed and do not come again.
+    before: u64,
     /// Rows that come before those of the page.
     skipped: usize,
     /// Rows of the page at most, and one to see whether there are more.
     wanted: usize,
     passed_max: u64,
+    /// Whether the page is that of the whole, of which a part returns what its documents gave.
+    is_divided: bool,
 }
 
 impl Keep {
-    fn new(run: &Run<'_>, offset: u64, passed_max: u64, state: Option<&State>) -> Self {
+    fn new(
+        run: &Run<'_>,
+        offset: u64,
+        passed_max: u64,
+        state: Option<&State>,
+        paging: Paging,
+    ) -> Self {
         // Rows behind the last one of the page before do not come again; others do.
         let is_behind = matches!(state, Some(State::Behind(..)));
         let before = if is_behind { run.passed } else { 0 };
         let skipped = offset.max(run.passed).saturating_sub(before);
         let left = passed_max.saturating_sub(offset.max(run.passed));
         let left = usize::try_from(left).unwrap_or(usize::MAX);
+        // Rows that are of one document each go on behind a row in each part by itself.
+        let is_of_part = is_behind && paging == Paging::Sorted && !run.select.is_distinct;
         Self {
+            before,
             skipped: usize::try_from(skipped).unwrap_or(usize::MAX),
             wanted: run.limits.items_max.min(left).saturating_add(1),
             passed_max,
+            is_divided: run.part != run.scope && !is_of_part,
         }
+    }
+
+    /// Rows that have passed before the first of this page.
+    fn start(&self) -> u64 {
+        self.before.saturating_add(u64::try_from(self.skipped).unwrap_or(u64::MAX))
     }
 
     /// Drops rows that cannot come onto the page, now and then.
@@ -200,48 +300,93 @@ impl Keep {
         }
         // One more, so that it shows whether there is a next page.
         gathered.rows.truncate(fitting.saturating_add(1));
-        gathered.held = gathered.rows.iter().map(Row::size).sum();
+        gathered.settle();
+    }
+
+    /// Whether rows that come as they are fill the page, and whether there are more is known.
+    fn is_filled(&self, run: &Run<'_>, gathered: &mut Gathered) -> bool {
+        let is_end = u64::try_from(gathered.rows.len())
+            .is_ok_and(|it| self.passed_max <= self.start().saturating_add(it));
+        if is_end || self.wanted <= gathered.rows.len() {
+            return true;
+        }
+        if gathered.held - gathered.kept <= run.limits.bytes_max {
+            return false;
+        }
         gathered.kept = gathered.held;
+        let bytes: usize = gathered.rows.iter().map(|it| json::to_string(&it.value).len()).sum();
+        1 < gathered.rows.len() && run.limits.bytes_max < bytes
     }
 }
 
-/// Cuts the page out of all rows.
-fn answer(run: &Run<'_>, mut page: Page, rows: &[Row], keep: &Keep, is_sorted: bool) -> Page {
+/// Cuts the page out of the rows.
+fn answer(
+    run: &Run<'_>,
+    mut page: Page,
+    finished: &Finished,
+    keep: &Keep,
+    paging: Paging,
+) -> Result<Page> {
     let mut bytes: usize = 0;
     let mut last: Option<&Row> = None;
-    for (passed, row) in (keep.start(run)..keep.passed_max).zip(rows.iter().skip(keep.skipped)) {
+    // Those that were told apart and have passed were not kept.
+    let skipped = if paging == Paging::Distinct { 0 } else { keep.skipped };
+    let rows = finished.rows.iter().skip(skipped);
+    for ((passed, row), before) in (keep.start()..keep.passed_max).zip(rows).zip(0..) {
         let text = json::to_string(&row.value);
         let is_too_large = run.limits.bytes_max < bytes.saturating_add(text.len());
-        let is_full =
-            run.limits.items_max <= page.rows.len() || (is_too_large && !page.rows.is_empty());
+        let is_full = run.limits.items_max <= before || (is_too_large && 0 < before);
         if is_full {
-            page.continuation = Some(next(run, passed, last, is_sorted));
-            return page;
+            page.continuation = Some(next(run, keep, passed, last, paging)?);
+            return Ok(page);
         }
         bytes += text.len();
-        page.rows.push(text);
         last = Some(row);
-    }
-    page
-}
-
-impl Keep {
-    /// Rows that have passed before the first of this page.
-    fn start(&self, run: &Run<'_>) -> u64 {
-        let skipped = u64::try_from(self.skipped).unwrap_or(u64::MAX);
-        run.passed.max(skipped)
-    }
-}
-
-fn next(run: &Run<'_>, passed: u64, last: Option<&Row>, is_sorted: bool) -> String {
-    if is_sorted && let Some(row) = last {
-        let state = State::Behind(row.keys.clone(), row.place.clone());
-        let text = run.token(passed, state).write();
-        if text.len() <= run.limits.continuation_bytes_max {
-            return text;
+        // Rows of other parts count, as only so many are kept.
+        if !keep.is_divided || run.holds(row)? {
+            page.rows.push(text);
         }
     }
-    run.token(passed, State::Counted).write()
+    // Groups that have no row leave room on the page although there are more.
+    let rows = u64::try_from(finished.rows.len()).unwrap_or(u64::MAX);
+    let passed = keep.before.saturating_add(rows);
+    if let Some(key) = finished.cut_behind.as_ref().filter(|_| passed < keep.passed_max) {
+        let state = State::Behind(key.keys.clone(), key.place());
+        page.continuation = Some(behind_group(run, passed, state)?);
+    }
+    Ok(page)
+}
+
+fn next(
+    run: &Run<'_>,
+    keep: &Keep,
+    passed: u64,
+    last: Option<&Row>,
+    paging: Paging,
+) -> Result<String> {
+    let counted = || run.token(passed, State::Counted).write();
+    let Some(row) = last else { return Ok(counted()) };
+    let state = State::Behind(row.keys.clone(), row.place.clone());
+    match paging {
+        Paging::Sorted => {
+            let text = run.token(passed, state).write();
+            let is_short = text.len() <= run.limits.continuation_bytes_max;
+            // What was counted in the whole is counted there on, so that TOP means the same.
+            let is_counted = keep.is_divided && !run.select.is_distinct;
+            Ok(if is_short && !is_counted { text } else { counted() })
+        }
+        Paging::Grouped => behind_group(run, passed, state),
+        Paging::Distinct | Paging::Summed | Paging::Whole => Ok(counted()),
+    }
+}
+
+/// Groups that have no row cannot be counted again, so that this may be longer than it should.
+fn behind_group(run: &Run<'_>, passed: u64, state: State) -> Result<String> {
+    let text = run.token(passed, state).write();
+    if text.len() <= TEXT_BYTES_MAX {
+        return Ok(text);
+    }
+    Err(Error::too_large("the values of GROUP BY are too long for a continuation"))
 }
 
 fn too_many(run: &Run<'_>) -> Error {

@@ -57,6 +57,7 @@ pub(crate) async fn page(
                 continue;
             }
             let (document, size, place) = run.document(item)?;
+            making.page.documents_read += run.bodies();
             making.page.bytes_visited += size;
             let skipped =
                 begun.take().map_or(

@@ -134,4 +134,4 @@ macro_rules! files {
 }
 
 files!(select operators undefined strings arrays math types dates subqueries order groups windows
-       rewritten numbers partitions);
+       rewritten numbers partitions keys);

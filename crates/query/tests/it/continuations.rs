@@ -139,7 +139,13 @@ fn what_would_look_at_too_much_is_refused() {
 fn a_continuation_goes_on_in_parts_of_a_range_that_was_split() {
     let harness = numbers(50);
     let halves = KeyRange::divide(2).unwrap();
-    for query in ["SELECT VALUE c.id FROM c", "SELECT VALUE c.id FROM c ORDER BY c.n DESC"] {
+    for query in [
+        "SELECT VALUE c.id FROM c",
+        "SELECT VALUE c.id FROM c ORDER BY c.n DESC",
+        "SELECT DISTINCT VALUE c.id FROM c",
+        "SELECT DISTINCT VALUE c.id FROM c ORDER BY c.n DESC",
+        "SELECT VALUE c.id FROM c GROUP BY c.id",
+    ] {
         let parsed = Query::parse(query).unwrap();
         let page = first_page(&harness, query, Limits::items(9));
         let mut rows = page.rows;
@@ -165,11 +171,44 @@ fn a_continuation_goes_on_in_parts_of_a_range_that_was_split() {
 }
 
 #[test]
-fn what_has_been_counted_does_not_go_on_in_parts() {
+fn what_many_documents_have_is_returned_once_in_all_parts() {
+    let document = |n: u32| {
+        let value = n % 7;
+        format!(r#"{{"id":"{n}","pk":"{n}","v":{value}}}"#)
+    };
+    let harness = Harness::new(&["/pk"], &(0..60).map(document).collect::<Vec<_>>());
+    for (query, expected) in [
+        ("SELECT DISTINCT VALUE c.v FROM c", &["0", "1", "2", "3", "4", "5", "6"][..]),
+        ("SELECT DISTINCT TOP 5 VALUE c.v FROM c ORDER BY c.v", &["0", "1", "2", "3", "4"]),
+    ] {
+        let parsed = Query::parse(query).unwrap();
+        let page = first_page(&harness, query, Limits::items(2));
+        let mut rows = page.rows;
+        let whole = page.continuation.unwrap();
+        let quarters = KeyRange::divide(4).unwrap();
+        for (index, quarter) in quarters.iter().enumerate() {
+            let scope = Scope::keys(quarter.clone());
+            let mut next = Some(whole.clone());
+            while let Some(text) = next {
+                let limits = Limits::items(index + 1);
+                let request = harness.request().with_scope(&scope).with_limits(limits);
+                let page = harness.page(&parsed, &request.with_continuation(&text)).unwrap();
+                rows.extend(page.rows);
+                next = page.continuation;
+            }
+        }
+        rows.sort();
+        assert_eq!(rows, expected, "{query}");
+    }
+}
+
+#[test]
+fn a_sum_does_not_go_on_in_parts() {
     let harness = numbers(50);
     let half = Scope::keys(KeyRange::divide(2).unwrap()[0].clone());
     let limits = Limits { documents_max: 4, ..Limits::items(1) };
-    for query in ["SELECT VALUE SUM(c.n) FROM c", "SELECT DISTINCT VALUE c.n FROM c"] {
+    let nested = "SELECT VALUE n FROM (SELECT DISTINCT VALUE c.n FROM c) AS n";
+    for query in ["SELECT VALUE SUM(c.n) FROM c", nested] {
         let continuation = first_page(&harness, query, limits).continuation.unwrap();
         let query = Query::parse(query).unwrap();
         let request = harness.request().with_scope(&half).with_continuation(&continuation);
@@ -232,4 +271,118 @@ fn a_continuation_stays_short_even_if_rows_are_sorted_by_long_values() {
     let rows = harness.all(&query, &Parameters::default(), &Scope::all(), limits).unwrap();
     let expected: Vec<String> = (0..9).rev().map(|n| format!("\"{n}\"")).collect();
     assert_eq!(rows, expected);
+}
+
+#[test]
+fn a_page_keeps_no_more_than_it_returns() {
+    let filler = "x".repeat(300);
+    let document =
+        |n: u32| format!(r#"{{"id":"{n:04}","pk":"p","n":{n},"k":{},"s":"{filler}"}}"#, n / 2);
+    let harness = Harness::new(&["/pk"], &(0..1000).map(document).collect::<Vec<_>>());
+    // All documents have more than 300 KiB; what was told apart takes 32 bytes of each.
+    let limits = Limits { held_bytes_max: 150 * 1024, ..Limits::items(40) };
+    let check = |query: &str, rows: usize| {
+        let query = Query::parse(query).unwrap();
+        let found = harness.all(&query, &Parameters::default(), &Scope::all(), limits).unwrap();
+        assert_eq!(found.len(), rows, "{}", query.text());
+    };
+    check("SELECT * FROM c ORDER BY c.n DESC", 1000);
+    check("SELECT DISTINCT c.k, c.s FROM c ORDER BY c.k", 500);
+    check("SELECT DISTINCT c.k, c.s FROM c", 500);
+    check("SELECT c.k, c.s, COUNT(1) AS n FROM c GROUP BY c.k, c.s", 500);
+    // Here the rows of a value may lie apart, so that all have to be kept.
+    let apart = Query::parse("SELECT DISTINCT c.k, c.s FROM c ORDER BY c.n").unwrap();
+    let error = harness.page(&apart, &harness.request().with_limits(limits)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+}
+
+#[test]
+fn values_that_are_told_apart_are_read_until_the_page_is_full() {
+    let harness = numbers(1000);
+    let page = first_page(&harness, "SELECT DISTINCT VALUE c.n FROM c", Limits::items(5));
+    assert_eq!((page.rows.len(), page.documents_visited), (5, 6));
+    let page = first_page(&harness, "SELECT DISTINCT TOP 5 VALUE c.n FROM c", Limits::items(9));
+    assert_eq!((page.rows.len(), page.documents_visited, page.continuation), (5, 5, None));
+}
+
+/// Values that lie in all parts, more of them than a page keeps, and some that are not there.
+fn shared_values() -> Harness {
+    let document = |n: u32| match n % 50 {
+        0 => format!(r#"{{"id":"{n}","pk":"{n}","n":{n}}}"#),
+        _ => format!(r#"{{"id":"{n}","pk":"{n}","n":{n},"v":{}}}"#, n * 7 % 300),
+    };
+    Harness::new(&["/pk"], &(0..900).map(document).collect::<Vec<_>>())
+}
+
+#[test]
+fn rows_of_many_documents_go_on_after_a_split_and_another_one() {
+    let harness = shared_values();
+    let halves = KeyRange::divide(2).unwrap();
+    let quarters = KeyRange::divide(4).unwrap();
+    for query in [
+        "SELECT c.v, COUNT(1) AS n FROM c GROUP BY c.v",
+        "SELECT VALUE c.v FROM c GROUP BY c.v",
+        "SELECT c.v, COUNT(1) AS n FROM c GROUP BY c.v OFFSET 30 LIMIT 200",
+        "SELECT c.v, COUNT(1) AS n FROM c GROUP BY c.v ORDER BY c.v DESC",
+        "SELECT DISTINCT VALUE c.v FROM c",
+        "SELECT DISTINCT c.v, c.n % 2 AS odd FROM c",
+        "SELECT DISTINCT TOP 111 VALUE c.v FROM c",
+        "SELECT DISTINCT VALUE c.v FROM c ORDER BY c.v",
+        "SELECT DISTINCT c.v FROM c ORDER BY c.v DESC OFFSET 30 LIMIT 200",
+        "SELECT DISTINCT VALUE c.v FROM c ORDER BY c.n",
+    ] {
+        let parsed = Query::parse(query).unwrap();
+        let page = |keys: &KeyRange, text: &str| {
+            let scope = Scope::keys(keys.clone());
+            let request = harness.request().with_scope(&scope).with_limits(Limits::items(30));
+            harness.page(&parsed, &request.with_continuation(text)).unwrap()
+        };
+        let first = first_page(&harness, query, Limits::items(30));
+        let mut rows = first.rows;
+        let whole = first.continuation.unwrap();
+        for (half, parts) in halves.iter().zip(quarters.chunks(2)) {
+            let second = page(half, &whole);
+            rows.extend(second.rows);
+            for quarter in parts {
+                let mut next = second.continuation.clone();
+                while let Some(text) = next {
+                    let page = page(quarter, &text);
+                    assert!(page.rows.len() <= 30, "{query}");
+                    rows.extend(page.rows);
+                    next = page.continuation;
+                }
+            }
+        }
+        let limits = Limits::items(1000);
+        let all = harness.all(&parsed, &Parameters::default(), &Scope::all(), limits);
+        let mut expected = all.unwrap();
+        assert!(100 < expected.len(), "{query}");
+        expected.sort();
+        rows.sort();
+        assert_eq!(rows, expected, "{query}");
+    }
+}
+
+#[test]
+fn a_part_keeps_no_more_than_the_whole_did() {
+    let harness = shared_values();
+    for query in
+        ["SELECT VALUE c.v FROM c GROUP BY c.v", "SELECT DISTINCT VALUE c.v FROM c ORDER BY c.v"]
+    {
+        let limits = Limits { held_bytes_max: 96 * 1024, ..Limits::items(30) };
+        let parsed = Query::parse(query).unwrap();
+        let mut rows = first_page(&harness, query, limits).rows.len();
+        for half in KeyRange::divide(2).unwrap() {
+            let mut next = first_page(&harness, query, limits).continuation;
+            let scope = Scope::keys(half);
+            while let Some(text) = next {
+                let request = harness.request().with_scope(&scope).with_limits(limits);
+                let page = harness.page(&parsed, &request.with_continuation(&text)).unwrap();
+                rows += page.rows.len();
+                next = page.continuation;
+            }
+        }
+        let whole = harness.all(&parsed, &Parameters::default(), &Scope::all(), limits).unwrap();
+        assert_eq!(rows, whole.len(), "{query}");
+    }
 }

@@ -1,7 +1,7 @@
 //! Plans as the SDKs read them, and that what they then send gives the same as the query itself.
 
 use millstream_core::{KeyRange, PartitionKeyDefinition};
-use millstream_query::{Limits, Parameters, Query, Scope};
+use millstream_query::{Joining, Limits, Parameters, Query, Scope};
 use serde_json::{Value, json};
 
 use crate::harness::Harness;
@@ -111,10 +111,17 @@ fn aggregates_are_partial() {
                 \"count\": COUNT(c.x)}}] FROM c WHERE c.y",
         }),
     );
+    // One row is in order anyway.
+    check(
+        "SELECT VALUE COUNT(1) FROM c ORDER BY c.x",
+        &json!({
+            "aggregates": ["Count"], "hasSelectValue": true,
+            "rewrittenQuery": "SELECT VALUE [{\"item\": COUNT(1)}] FROM c",
+        }),
+    );
     check(
         "SELECT MIN(c.x) AS low, COUNT(1) FROM c",
         &json!({
-            "aggregates": ["Min", "Count"],
             "groupByAliases": ["low", "$1"],
             "groupByAliasToAggregateType": {"low": "Min", "$1": "Count"},
             "rewrittenQuery": "SELECT {\"low\": {\"item\": MIN(c.x), \"item2\": \
@@ -125,7 +132,6 @@ fn aggregates_are_partial() {
     check(
         "SELECT c.g, SUM(c.x) AS s FROM c JOIN t IN c.l GROUP BY c.g",
         &json!({
-            "aggregates": ["Sum"],
             "groupByExpressions": ["c.g"],
             "groupByAliases": ["g", "s"],
             "groupByAliasToAggregateType": {"g": null, "s": "Sum"},
@@ -154,9 +160,20 @@ fn distinct_rows_are_joined_by_the_sdk() {
         }),
     );
     check(
+        "SELECT DISTINCT VALUE c.x FROM c ORDER BY c.x",
+        &json!({
+            "distinctType": "Ordered", "hasSelectValue": true,
+            "orderBy": ["Ascending"],
+            "orderByExpressions": ["c.x"],
+            "rewrittenQuery": "SELECT c._rid, [{\"item\": c.x}] AS orderByItems, c.x \
+                AS payload FROM c WHERE IS_DEFINED(c.x) AND \
+                ({documentdb-formattableorderbyquery-filter}) ORDER BY c.x ASC",
+        }),
+    );
+    check(
         "SELECT DISTINCT c.x FROM c ORDER BY c.x",
         &json!({
-            "distinctType": "Ordered",
+            "distinctType": "Unordered",
             "orderBy": ["Ascending"],
             "orderByExpressions": ["c.x"],
             "rewrittenQuery": "SELECT c._rid, [{\"item\": c.x}] AS orderByItems, {\"x\": c.x} \
@@ -178,6 +195,7 @@ fn what_cannot_be_divided_is_refused() {
     let definition = PartitionKeyDefinition::hash("/pk").unwrap();
     for query in [
         "SELECT VALUE COUNT(1) + 1 FROM c",
+        "SELECT c.g, COUNT(1) AS n FROM c GROUP BY c.g ORDER BY c.g",
         "SELECT VALUE d FROM (SELECT TOP 1 VALUE c FROM c) d",
         "SELECT VALUE d FROM (SELECT VALUE c.x FROM c) d ORDER BY d",
     ] {
@@ -185,6 +203,27 @@ fn what_cannot_be_divided_is_refused() {
         let error = query.plan(&definition, &Parameters::default()).unwrap_err();
         assert_eq!(error.kind(), millstream_query::ErrorKind::Unsupported);
     }
+}
+
+#[test]
+fn rows_of_ranges_are_appended_or_merged_or_only_known_to_who_sees_all() {
+    let check = |text: &str, expected: Joining| {
+        assert_eq!(Query::parse(text).unwrap().joining(), expected, "{text}");
+    };
+    check("SELECT * FROM c WHERE c.x = 1", Joining::Appended);
+    check("SELECT VALUE t FROM c JOIN t IN c.tags", Joining::Appended);
+    check("SELECT VALUE d.x FROM (SELECT VALUE c FROM c) d", Joining::Appended);
+    check("SELECT VALUE (SELECT VALUE COUNT(1) FROM t IN c.tags) FROM c", Joining::Appended);
+    check("SELECT TOP 3 * FROM c", Joining::Merged);
+    check("SELECT * FROM c OFFSET 1 LIMIT 2", Joining::Merged);
+    check("SELECT * FROM c ORDER BY c.x", Joining::Merged);
+    check("SELECT DISTINCT c.x FROM c", Joining::Merged);
+    check("SELECT VALUE MAX(c.x) FROM c", Joining::Merged);
+    check("SELECT COUNT(1) + 5 FROM c", Joining::Merged);
+    check("SELECT c.g FROM c GROUP BY c.g", Joining::Whole);
+    check("SELECT COUNT(1) FROM (SELECT DISTINCT VALUE c.x FROM c)", Joining::Whole);
+    check("SELECT VALUE d FROM (SELECT TOP 1 VALUE c FROM c) d", Joining::Whole);
+    check("SELECT VALUE 1", Joining::Whole);
 }
 
 #[test]

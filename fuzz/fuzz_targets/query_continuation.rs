@@ -1,0 +1,5 @@
+#![no_main]
+
+use millstream_query::fuzzing;
+
+millstream_fuzz::query_target!(fuzzing::continuation, fuzzing::CONTINUATIONS);
