@@ -11,8 +11,10 @@ mod commit;
 mod documents;
 mod feed;
 mod floor;
+mod gateway;
 mod measure;
 mod nats;
+mod npm;
 mod options;
 mod postgres;
 mod postgres_server;
@@ -27,9 +29,14 @@ mod workload;
 
 use std::{error::Error, process::ExitCode};
 
+use mimalloc::MiMalloc;
 use tokio::runtime::Runtime;
 
 use crate::{options::Options, report::Figures};
+
+/// The one of the program, so that figures are those that its users get.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -45,7 +52,8 @@ usage: bench NAME [options]
   start      opening a store with many items, and its memory
   processor  changes through a processor against the raw feed, and when a commit gets there
   relay      from a commit to a subscriber of the broker, and a backlog through the relay
-  nats       commits and the feed on JetStream against plain publishes and reads there
+  nats       commits, the feed and a waiting reader on JetStream against plain use of it
+  gateway    the Cosmos DB protocol over a store against @vercel/cosmosdb-server
 
   --seconds N        length of one round (5)
   --rounds N         rounds of each subject (3)
@@ -85,6 +93,7 @@ fn run() -> Result<Figures> {
         "feed" => runtime.block_on(feed::run(&options)),
         "ttl" => runtime.block_on(ttl::run(&options)),
         "start" => runtime.block_on(start::run(&options)),
+        "gateway" => runtime.block_on(gateway::run(&options)),
         "nats" => runtime.block_on(nats::run(&options)),
         "relay" => runtime.block_on(relay::run(&options)),
         "processor" => runtime.block_on(processor::run(&options)),

@@ -191,7 +191,12 @@ impl Device {
 
 /// Memory of this process that is in use now, in MiB.
 pub(crate) fn resident_mib() -> io::Result<f64> {
-    let text = fs::read_to_string("/proc/self/status")?;
+    resident_mib_of("self")
+}
+
+/// Memory of a process, by its number, that is in use now, in MiB.
+pub(crate) fn resident_mib_of(process: &str) -> io::Result<f64> {
+    let text = fs::read_to_string(format!("/proc/{process}/status"))?;
     let kib = field(&text, "VmRSS:").ok_or_else(|| io::Error::other("no VmRSS in status"))?;
     Ok(float(kib) / 1024.0)
 }

@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Where everything is kept, such as file:./data, nats://localhost:4222?replicas=3 or
-    /// cosmos+https://ACCOUNT.documents.azure.com, whose key is in MILLSTREAM_COSMOS_KEY
+    /// cosmos+https:// and the host of an account, whose key is in MILLSTREAM_COSMOS_KEY
     #[arg(long, global = true, value_name = "PLACE")]
     store: Option<String>,
     /// Where messages are, such as nats://localhost:4222; in the store if nothing is said

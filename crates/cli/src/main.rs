@@ -31,6 +31,7 @@ use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
 
 use clap::Parser;
+use mimalloc::MiMalloc;
 use tracing_subscriber::EnvFilter;
 
 use crate::admin::{ReplayRequest, Request, parse_start};
@@ -47,6 +48,11 @@ use crate::tail::{TailOptions, tail};
 use crate::transfer::{export, import};
 use crate::up::{UpOptions, up};
 use crate::verify::verify;
+
+/// A commit makes many small allocations in one thread and drops them in another, which costs the
+/// usual allocator of Linux a quarter of the processor time of a relay.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     // A mistake on the command line ends here, with a sentence and code 2.

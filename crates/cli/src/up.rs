@@ -9,6 +9,7 @@ use std::time::Duration;
 use millstream_backend_nats::NatsStore;
 use millstream_core::{Clock, Publisher};
 use millstream_webhook::{Signer, Webhook, WebhookOptions};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinHandle, JoinSet};
@@ -41,6 +42,7 @@ pub(crate) struct UpOptions {
 
 /// Runs until a signal.
 pub(crate) async fn up(config: &Config, options: UpOptions) -> Result<()> {
+    allow_descriptors();
     let mut signals = Signals::new()?;
     let entrance = Entrance::prepare(config, |name| std::env::var(name).ok())?;
     let listener = TcpListener::bind(config.listen).await.map_err(|error| {
@@ -76,6 +78,16 @@ pub(crate) async fn up(config: &Config, options: UpOptions) -> Result<()> {
     }
     say("stopped\n");
     Ok(())
+}
+
+/// Takes all the descriptors it may have. Many systems begin with 1024, which as many connections
+/// would use up, and the store could open no file any more.
+fn allow_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "could not raise the limit of open files");
+    }
 }
 
 /// What is to run.
