@@ -62,7 +62,8 @@ fn wrong_settings_are_told_in_a_sentence() {
         &["config", "check", "--store", "redis://here"],
         2,
         "millstream: store is \"redis://here\": write file: and a directory, such as file:./data, \
-         or NATS servers, such as nats://localhost:4222\n",
+         NATS servers, such as nats://localhost:4222, or an account of Cosmos DB, such as \
+         cosmos+http://localhost:8081\n",
     );
     check(
         "",

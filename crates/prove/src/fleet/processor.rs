@@ -20,6 +20,8 @@ use crate::mutant::Mutant;
 use crate::say::say;
 
 const NAME: &str = "counter";
+/// How long the planted bug acknowledges before it counts: long enough that a kill finds some.
+const EARLY: Duration = Duration::from_millis(300);
 
 /// Follows the feed until it is killed.
 pub(crate) async fn follow(directory: &Path, number: usize, mutant: Option<Mutant>) -> Result<()> {
@@ -105,7 +107,10 @@ impl Handler for Counter {
         let events: Vec<Event> = batch.iter().filter_map(event).collect();
         if self.mutant == Some(Mutant::AcknowledgeEarly) {
             let counter = self.clone();
-            tokio::spawn(async move { counter.count_all(&events).await });
+            tokio::spawn(async move {
+                tokio::time::sleep(EARLY).await;
+                counter.count_all(&events).await
+            });
             return Box::pin(async { Ok(()) });
         }
         Box::pin(async move {
