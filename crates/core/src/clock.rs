@@ -1,3 +1,5 @@
+mod timers;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -5,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use event_listener::Event;
+
+use crate::clock::timers::Timer;
 
 /// A future on the heap, as [`Clock::sleep`] returns it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -78,8 +82,9 @@ impl Clock for SystemClock {
         self.started.elapsed()
     }
 
+    #[expect(clippy::disallowed_methods, reason = "this is the Clock that everybody else takes")]
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        Box::pin(futures_timer::Delay::new(duration))
+        Box::pin(Timer::after(Instant::now(), duration))
     }
 }
 

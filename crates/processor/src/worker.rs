@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use millstream_core::{BoxFuture, Continuation, KeyRange, PartitionKey, Timestamp};
 use rustc_hash::FxHashSet;
 use tokio::sync::{Notify, mpsc, watch};
@@ -31,6 +31,7 @@ use crate::lease_store::Stored;
 use crate::options::{Checkpoint, Concurrency};
 use crate::shared::Setup;
 use crate::stored::{Failing, Handled, Lease, Owner};
+use crate::tasks::yield_now;
 use crate::worker::events::Event;
 
 /// How long the position of a lease without changes may stay behind the end of the feed.
@@ -202,6 +203,8 @@ struct Work {
     /// Batches with the handler, and changes on their way to the dead letters.
     busy: usize,
     fetching: bool,
+    /// A page has come, and nobody else was given a turn since.
+    has_fetched: bool,
     /// Until when no page is read, because one waits for a handler that is busy.
     fetch_held_until: Option<Duration>,
     /// Failed reads in a row.
@@ -288,6 +291,7 @@ impl Work {
             events: FuturesUnordered::new(),
             busy: 0,
             fetching: false,
+            has_fetched: false,
             fetch_held_until: None,
             fetch_failures: 0,
             at_end: false,
@@ -337,13 +341,25 @@ impl Work {
             }
             self.status.busy.store(0 < self.busy, Ordering::Relaxed);
             self.set_timer(now);
-            let event = self.next_event(directive).await;
+            let event = if std::mem::take(&mut self.has_fetched) {
+                self.turn(directive).await
+            } else {
+                self.next_event(directive).await
+            };
             if let Some(event) = event
                 && let Err(ended) = self.on_event(event).await
             {
                 return *ended;
             }
         }
+    }
+
+    /// Lets the handler begin with what has just come, then everybody else have a turn: a backend
+    /// that never waits would keep the thread for ever.
+    async fn turn(&mut self, directive: &mut watch::Receiver<Directive>) -> Option<Event> {
+        let event = self.next_event(directive).now_or_never().flatten();
+        yield_now().await;
+        event
     }
 
     /// Waits for something to happen; none means that the loop shall look again.

@@ -10,10 +10,10 @@ use futures_util::future::{Either, select};
 
 use crate::conformance::Subject;
 use crate::{
-    Batch, BatchOutcome, Change, Container, ContainerName, ContainerSettings, Containers,
+    Batch, BatchOutcome, Change, Clock, Container, ContainerName, ContainerSettings, Containers,
     Continuation, Effect, EffectiveKey, Error, ErrorKind, FeedMode, Item, ItemId, KeyRange, Lsn,
     Operation, PageSize, PartitionKey, PartitionKeyDefinition, RangeInfo, Result, ScanScope,
-    StartFrom, TimeToLive,
+    StartFrom, SystemClock, TimeToLive,
 };
 
 /// Longest time a wake-up may take in real time; only a violation ever waits so long.
@@ -301,7 +301,7 @@ pub(super) async fn yield_now() {
 pub(super) fn soon<T>(what: &str, future: impl Future<Output = T>) -> impl Future<Output = T> {
     let place = std::panic::Location::caller();
     async move {
-        let limit = futures_timer::Delay::new(WAKE_UP_MAX);
+        let limit = SystemClock::default().sleep(WAKE_UP_MAX);
         match select(Box::pin(future), limit).await {
             Either::Left((output, _)) => output,
             Either::Right(_) => panic!("{what} took longer than {WAKE_UP_MAX:?} ({place})"),

@@ -18,7 +18,6 @@ use crate::metrics;
 use crate::notification::Notification;
 use crate::options::{Concurrency, ExpiredPolicy, StartPosition};
 use crate::stored::Lease;
-use crate::tasks::yield_now;
 use crate::worker::probe::Probe;
 use crate::worker::redrive::{Kept, Redrive};
 use crate::worker::write::NotOurs;
@@ -66,8 +65,7 @@ impl Work {
                     Ok(page) => self.on_page(page),
                     Err(error) => self.on_fetch_error(error).await?,
                 }
-                // A backend that never waits would keep the thread for ever.
-                yield_now().await;
+                self.has_fetched = true;
             }
             Event::Handled { lane, batch, outcome, probe } => {
                 self.on_handled(&lane, &batch, outcome, probe)?;
