@@ -18,8 +18,12 @@ use crate::{
 
 const TABLES: &str = "
     CREATE TABLE items (id bigint PRIMARY KEY, body text NOT NULL);
-    CREATE TABLE outbox (id bigint PRIMARY KEY, item bigint NOT NULL, body text NOT NULL);
+    CREATE TABLE outbox (
+        id bigserial PRIMARY KEY, event bigint NOT NULL, item bigint NOT NULL, body text NOT NULL
+    );
 ";
+/// How an application adds an event: its number, its item, its body.
+const INSERT: &str = "INSERT INTO outbox (event, item, body) VALUES ($1, $2, $3)";
 const READY_ATTEMPTS_MAX: u32 = 300;
 const READY_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -28,6 +32,7 @@ const READY_INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) struct Postgres {
     server: Server,
     admin: Client,
+    insert: &'static str,
 }
 
 impl Postgres {
@@ -46,7 +51,21 @@ impl Postgres {
         for statement in ["COMMIT", "VACUUM ANALYZE items", "CHECKPOINT"] {
             admin.batch_execute(statement).await?;
         }
-        Ok(Self { server, admin })
+        Ok(Self { server, admin, insert: INSERT })
+    }
+
+    /// The same, with another way to add an event.
+    pub(crate) fn adding_by(self, insert: &'static str) -> Self {
+        Self { insert, ..self }
+    }
+
+    pub(crate) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// A connection of one's own.
+    pub(crate) async fn connect(&self) -> Result<Client> {
+        connect(&self.server.config()).await
     }
 
     /// Waits until no writer of the last round is connected; a backend reports its numbers when it
@@ -73,10 +92,9 @@ impl Subject for Postgres {
     async fn writers(&self, count: usize) -> Result<Vec<Box<dyn Writer>>> {
         let mut writers: Vec<Box<dyn Writer>> = Vec::with_capacity(count);
         for _ in 0..count {
-            let client = connect(&self.server.config()).await?;
+            let client = self.connect().await?;
             let update = client.prepare("UPDATE items SET body = $1 WHERE id = $2").await?;
-            let insert = client.prepare("INSERT INTO outbox (id, item, body) VALUES ($1, $2, $3)");
-            let insert = insert.await?;
+            let insert = client.prepare(self.insert).await?;
             writers.push(Box::new(PostgresWriter { client, update, insert }));
         }
         Ok(writers)

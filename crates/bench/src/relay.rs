@@ -1,8 +1,9 @@
-//! `bench relay`: from a commit to a subscriber of the broker, a backlog through the relay, what a
-//! poisoned key does to others, and a polled outbox in PostgreSQL beside it.
+//! `bench relay`: from a commit to a subscriber of the broker, what a poisoned key does to others,
+//! commits and their events at the same time, a backlog through the relay, and outboxes in
+//! PostgreSQL beside it.
 //!
-//! The store and the broker have a directory each on the same disk and run in this process. Read
-//! `stage` first, then `latency`, `drain`, `peer`.
+//! Store and broker share a directory and run in this process, as `millstream up` has them. Read
+//! `stage` first, then `latency`, `sustained`, `drain`, `peer`.
 
 mod drain;
 mod graphile;
@@ -10,6 +11,7 @@ mod latency;
 mod nats;
 mod peer;
 mod stage;
+mod sustained;
 
 use crate::{Options, Result, relay::stage::Stage, report::Figures};
 
@@ -23,6 +25,8 @@ pub(crate) async fn run(options: &Options) -> Result<Figures> {
     // A store of its own, so that what was measured before is not in the way.
     let directory = options.fresh_directory()?;
     let rate = drain::measure(directory.path(), options, &mut figures).await?;
+    let directory = options.fresh_directory()?;
+    sustained::measure(directory.path(), options, &mut figures).await?;
     let directory = options.fresh_directory()?;
     peer::measure(directory.path(), options, rate, &mut figures).await?;
     Ok(figures)

@@ -133,21 +133,17 @@ pub(crate) fn item_body(item: u64, revision: u64, shape: Shape, random: &mut Ran
         item_id(item),
         partition_of(item),
     );
-    filled(start, shape.bytes, random)
+    random.filled(start, shape.bytes, "\"}")
 }
 
 fn event_body(item: u64, event: u64, random: &mut Random) -> String {
     let start = format!(
-        r#"{{"id":"{}","partitionKey":"{}","type":"domainEvent","item":"{}","text":""#,
+        r#"{{"id":"{}","partitionKey":"{}","type":"domainEvent","action":"Changed","entityId":"{}","createdAt":"2026-11-15T10:00:00.000Z","data":{{"text":""#,
         event_id(event),
         partition_of(item),
         item_id(item),
     );
-    filled(start, EVENT_BYTES, random)
-}
-
-fn filled(text: String, length: usize, random: &mut Random) -> String {
-    random.filled(text, length, "\"}")
+    random.filled(start, EVENT_BYTES, "\"}}")
 }
 
 #[cfg(test)]

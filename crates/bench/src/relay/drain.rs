@@ -54,7 +54,7 @@ pub(super) async fn measure(
     let seconds = opening.as_secs_f64();
     println!("  the broker opens with {kept} messages in {seconds:.2} s");
     figures.add("relay.broker_open_s", Some(seconds));
-    figures.add("relay.events_per_s", Some(rate));
+    figures.add("relay.drain_events_per_s", Some(rate));
     figures.add("relay.backlog_slowest_tenth", Some(flat));
     Ok(rate)
 }

@@ -44,10 +44,14 @@ pub(super) async fn measure(
     // Nobody is measured while the relay takes its leases.
     runs.next(stage, MODERATE, Duration::from_secs(1), false).await?;
     let (mut moderate, mut high, mut poisoned) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..options.rounds {
+    for round in 0..options.rounds {
         moderate.push(runs.next(stage, MODERATE, seconds, false).await?);
-        high.push(runs.next(stage, HIGH, seconds, false).await?);
-        poisoned.push(runs.next(stage, HIGH, seconds, true).await?);
+        // Each is first in every other round, in case being first is an advantage.
+        let is_poisoned_first = round % 2 == 1;
+        for is_poisoned in [is_poisoned_first, !is_poisoned_first] {
+            let run = runs.next(stage, HIGH, seconds, is_poisoned).await?;
+            if is_poisoned { poisoned.push(run) } else { high.push(run) }
+        }
     }
     stage.check_order()?;
     print(&format!("commit to subscriber at {MODERATE}/s"), &moderate);

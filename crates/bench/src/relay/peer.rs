@@ -4,11 +4,12 @@
 //! JetStream: as it comes, which acknowledges what is not on disk yet and is the best this peer can
 //! do, and told to write first, which is what our broker promises. It also goes to memory, which
 //! shows what polling alone costs; no ratio is made of that. Beside it graphile-worker, whose jobs
-//! do nothing and in no order: what it can do at best. The ratio is to the better of the two.
+//! do nothing and in no order: what it can do at best. The ratio is to the better of the two. Here
+//! a backlog is drained and nobody commits; `sustained` has both at the same time.
 
 use std::{path::Path, time::Duration};
 
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Statement};
 
 use crate::{
     Options, Result,
@@ -33,7 +34,7 @@ const TABLE: &str = "
         partition_key text NOT NULL,
         body text NOT NULL
     )";
-const POLL: &str = "SELECT id, partition_key, body FROM outbox ORDER BY id LIMIT $1
+const POLL: &str = "SELECT id, body FROM outbox ORDER BY id LIMIT $1
                     FOR UPDATE SKIP LOCKED";
 const DONE: &str = "DELETE FROM outbox WHERE id = ANY($1)";
 
@@ -71,44 +72,67 @@ pub(super) async fn measure(
         "  graphile-worker in batches, jobs that do nothing  {} events/s",
         optional(graphile, 0)
     );
-    figures.add("relay.peer_memory_events_per_s", memory);
-    figures.add("relay.peer_events_per_s", stream);
-    figures.add("relay.graphile_events_per_s", graphile);
+    figures.add("relay.drain_peer_memory_events_per_s", memory);
+    figures.add("relay.drain_peer_events_per_s", stream);
+    figures.add("relay.drain_graphile_events_per_s", graphile);
     let best = stream.into_iter().chain(graphile).reduce(f64::max);
-    figures.add("relay.peer_ratio", best.map(|it| rate / it));
-    figures.add("relay.peer_durable_ratio", durable.map(|it| rate / it));
+    figures.add("relay.drain_ratio", best.map(|it| rate / it));
+    figures.add("relay.drain_durable_ratio", durable.map(|it| rate / it));
     Ok(())
 }
 
-async fn poll_all(directory: &Path, events: u64, mut nats: Option<Nats>) -> Result<Option<f64>> {
+async fn poll_all(directory: &Path, events: u64, nats: Option<Nats>) -> Result<Option<f64>> {
     let Some(mut server) = Server::start(directory)? else { return Ok(None) };
-    let mut client = postgres::ready(&mut server).await?;
+    let client = postgres::ready(&mut server).await?;
     fill(&client, events).await?;
-    let poll = client.prepare(POLL).await?;
-    let done = client.prepare(DONE).await?;
+    let mut poller = Poller::new(client, nats).await?;
     let mut relayed = 0;
     let stopwatch = Stopwatch::start();
     while stopwatch.elapsed() < TIME_MAX {
-        let transaction = client.transaction().await?;
-        let rows = transaction.query(&poll, &[&EVENTS_PER_POLL]).await?;
-        if rows.is_empty() {
+        let count = poller.poll().await?;
+        if count == 0 {
             break;
         }
-        let ids: Vec<i64> = rows.iter().map(|it| it.get(0)).collect();
-        let messages: Vec<(i64, String)> = rows.iter().map(|it| (it.get(0), it.get(2))).collect();
-        if let Some(nats) = &mut nats {
-            // Nothing else is to be done meanwhile.
-            nats.publish(&messages)?;
-        }
-        relayed += u64::try_from(messages.len())?;
-        transaction.execute(&done, &[&ids]).await?;
-        transaction.commit().await?;
+        relayed += count;
     }
     let elapsed = stopwatch.elapsed();
     if relayed != events && elapsed < TIME_MAX {
         return Err(format!("the peer relayed {relayed} of {events} events").into());
     }
     Ok(Some(float(relayed) / elapsed.as_secs_f64()))
+}
+
+/// Takes events out of the outbox, in order.
+pub(super) struct Poller {
+    client: Client,
+    poll: Statement,
+    done: Statement,
+    nats: Option<Nats>,
+}
+
+impl Poller {
+    /// What it takes goes to the stream, or nowhere.
+    pub(super) async fn new(client: Client, nats: Option<Nats>) -> Result<Self> {
+        let (poll, done) = (client.prepare(POLL).await?, client.prepare(DONE).await?);
+        Ok(Self { client, poll, done, nats })
+    }
+
+    /// Relays the next events, and returns how many there were.
+    pub(super) async fn poll(&mut self) -> Result<u64> {
+        let transaction = self.client.transaction().await?;
+        let rows = transaction.query(&self.poll, &[&EVENTS_PER_POLL]).await?;
+        if rows.is_empty() {
+            return Ok(0);
+        }
+        let ids: Vec<i64> = rows.iter().map(|it| it.get(0)).collect();
+        let messages: Vec<(i64, String)> = rows.iter().map(|it| (it.get(0), it.get(1))).collect();
+        if let Some(nats) = &mut self.nats {
+            tokio::task::block_in_place(|| nats.publish(&messages))?;
+        }
+        transaction.execute(&self.done, &[&ids]).await?;
+        transaction.commit().await?;
+        Ok(u64::try_from(messages.len())?)
+    }
 }
 
 async fn fill(client: &Client, events: u64) -> Result<()> {

@@ -1,4 +1,4 @@
-//! A store, a broker in another one, and the relay between them.
+//! A store, the broker in it as in the program, and the relay between them.
 
 use std::{
     path::Path,
@@ -51,7 +51,7 @@ pub(super) struct Stage {
     relay: Option<JoinHandle<millstream_processor::Result<()>>>,
     service: JoinHandle<()>,
     shutdown: CancellationToken,
-    _stores: [Store; 2],
+    _store: Store,
 }
 
 /// The broker, which may refuse a key. Sees that the events of each key come in order.
@@ -66,13 +66,12 @@ pub(super) struct Checked {
 }
 
 impl Stage {
-    /// Opens both stores. Nothing is relayed yet.
+    /// Opens the store. Nothing is relayed yet.
     pub(super) async fn open(directory: &Path) -> Result<Self> {
-        let stores =
-            [store::open(&directory.join("data"))?, store::open(&directory.join("broker"))?];
-        let data = create_divided(&stores[0], "items", RANGES).await?;
-        let leases = create(&stores[0], "leases").await?;
-        let messages = create(&stores[1], "messages").await?;
+        let store = store::open(&directory.join("store"))?;
+        let data = create_divided(&store, "items", RANGES).await?;
+        let leases = create(&store, "leases").await?;
+        let messages = create(&store, "messages").await?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let ids = Arc::new(RandomIds::new(Arc::clone(&clock)));
         let (broker, service) =
@@ -97,7 +96,7 @@ impl Stage {
             relay: None,
             service,
             shutdown,
-            _stores: stores,
+            _store: store,
         })
     }
 
@@ -126,7 +125,7 @@ impl Stage {
     /// Stops everything, opens the broker again with all that it keeps, and returns how long that
     /// took and how many messages it has.
     pub(super) async fn reopen_broker(self) -> Result<(Duration, usize)> {
-        let (messages, stores) = (self.messages.clone(), self._stores.clone());
+        let (messages, store) = (self.messages.clone(), self._store.clone());
         self.close().await?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let ids = Arc::new(RandomIds::new(Arc::clone(&clock)));
@@ -134,7 +133,7 @@ impl Stage {
         let opened = Broker::open(&messages, BrokerOptions::default(), clock, ids).await?;
         let elapsed = stopwatch.elapsed();
         let counts = opened.0.counts(PATH)?;
-        drop((opened, stores));
+        drop((opened, store));
         Ok((elapsed, counts.active))
     }
 
