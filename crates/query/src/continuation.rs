@@ -7,6 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use millstream_core::{EffectiveKey, KeyRange, ScanContinuation};
 
+use crate::ast::Select;
 use crate::error::{Error, Result};
 use crate::gather::Place;
 use crate::value::{Number, Object, Value};
@@ -20,7 +21,7 @@ pub(crate) const TEXT_BYTES_MAX: usize = 64 * 1024;
 /// A place between two rows of a query.
 #[derive(Clone, Debug)]
 pub(crate) struct Token {
-    /// Of the text and the parameters of the query.
+    /// Of the query, see [`Fingerprints`].
     pub(crate) fingerprint: u128,
     /// What the first page was asked of; a later one may be asked of a part of it.
     pub(crate) scope: Scope,
@@ -52,6 +53,35 @@ pub(crate) struct Position {
     pub(crate) done: Option<(String, String)>,
     /// The document after it, if some of its rows have passed, and how many.
     pub(crate) begun: Option<(String, String, u64)>,
+}
+
+/// What tokens are bound to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fingerprints {
+    /// Of the text and the parameters.
+    pub(crate) whole: u128,
+    /// Of the same but for the filter, if rows are sorted. The place behind a row is one whatever
+    /// the filter, and SDKs change it: they add what they know of the rows they have had.
+    pub(crate) sorted: Option<u128>,
+}
+
+impl Fingerprints {
+    pub(crate) fn of(text: &str, select: &Select, parameters: &Parameters) -> Self {
+        let is_sorted = !select.order_by.is_empty() && !select.is_grouped();
+        let sorted = is_sorted.then(|| {
+            let unfiltered = Select { filter: None, ..select.clone() };
+            fingerprint(&unfiltered.to_string(), parameters)
+        });
+        Self { whole: fingerprint(text, parameters), sorted }
+    }
+
+    /// What a token with this state is bound to.
+    pub(crate) fn for_state(&self, state: &State) -> u128 {
+        match state {
+            State::Behind(..) => self.sorted.unwrap_or(self.whole),
+            State::Documents(_) | State::Counted | State::Partial(..) => self.whole,
+        }
+    }
 }
 
 /// A number for the text and the parameters of a query.
@@ -101,8 +131,8 @@ impl Token {
         URL_SAFE_NO_PAD.encode(json::to_string(&Value::object(Object::collect(entries))))
     }
 
-    /// Reads a text that was given out for the query with this fingerprint.
-    pub(crate) fn read(text: &str, fingerprint: u128) -> Result<Self> {
+    /// Reads a text that was given out for the query with these fingerprints.
+    pub(crate) fn read(text: &str, fingerprints: &Fingerprints) -> Result<Self> {
         if TEXT_BYTES_MAX < text.len() {
             return Err(Error::continuation("the continuation is longer than any of ours"));
         }
@@ -118,7 +148,8 @@ impl Token {
             None => return Err(foreign()),
         }
         let token = parse(&value).ok_or_else(foreign)?;
-        if token.fingerprint != fingerprint {
+        let known = [fingerprints.whole, fingerprints.for_state(&token.state)];
+        if !known.contains(&token.fingerprint) {
             return Err(Error::continuation(
                 "the continuation belongs to another query or to other parameters",
             ));

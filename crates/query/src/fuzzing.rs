@@ -19,8 +19,11 @@ use millstream_core::{
     PartitionKeyDefinition, Timestamp,
 };
 
-use crate::continuation::{Token, fingerprint};
+use crate::continuation::{Fingerprints, Token, fingerprint};
 use crate::{Condition, Limits, Parameters, Query, Request, Specification};
+
+/// What the continuations below are bound to.
+const NO_QUERY: Fingerprints = Fingerprints { whole: 0, sorted: None };
 
 /// Input that is accepted, to start from.
 pub const QUERIES: &[&str] = &[
@@ -108,7 +111,7 @@ pub fn request(data: &[u8]) {
     let _ = Specification::from_json(data);
     let _ = Parameters::from_json(data);
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let _ = Token::read(text, 0);
+    let _ = Token::read(text, &NO_QUERY);
 }
 
 /// Reads a continuation, which is text that is encoded; writes it and reads it again; goes on with
@@ -118,9 +121,9 @@ pub fn request(data: &[u8]) {
 ///
 /// If something is wrong.
 pub fn continuation(data: &[u8]) {
-    let Ok(token) = Token::read(&URL_SAFE_NO_PAD.encode(data), 0) else { return };
+    let Ok(token) = Token::read(&URL_SAFE_NO_PAD.encode(data), &NO_QUERY) else { return };
     let text = token.write();
-    let again = Token::read(&text, 0);
+    let again = Token::read(&text, &NO_QUERY);
     let again = again.unwrap_or_else(|error| panic!("{token:?}: {}", error.report()));
     assert_eq!(again.write(), text);
 

@@ -11,7 +11,7 @@ use millstream_core::{Documents, Item, PartitionKey, PartitionKeyDefinition};
 
 use crate::access;
 use crate::ast::Select;
-use crate::continuation::{self, State, TEXT_BYTES_MAX, Token};
+use crate::continuation::{Fingerprints, State, TEXT_BYTES_MAX, Token};
 use crate::error::{Error, Result};
 use crate::evaluate::Evaluator;
 use crate::gather::{Place, Row};
@@ -27,7 +27,7 @@ pub(crate) struct Run<'r> {
     pub(crate) request: &'r Request<'r>,
     pub(crate) parameters: &'r Parameters,
     pub(crate) limits: Limits,
-    pub(crate) fingerprint: u128,
+    pub(crate) fingerprints: Fingerprints,
     /// What the first page was asked of.
     pub(crate) scope: Scope,
     /// The part of it that this page is asked of.
@@ -47,8 +47,8 @@ pub(crate) async fn execute(
 ) -> Result<Page> {
     let none = Parameters::default();
     let parameters = request.parameters.unwrap_or(&none);
-    let fingerprint = continuation::fingerprint(text, parameters);
-    let token = request.continuation.map(|it| Token::read(it, fingerprint)).transpose()?;
+    let fingerprints = Fingerprints::of(text, select, parameters);
+    let token = request.continuation.map(|it| Token::read(it, &fingerprints)).transpose()?;
     if request.resume.is_some() && select.order_by.is_empty() {
         let reason = "the query has no ORDER BY that a resume filter could refer to";
         return Err(Error::invalid("resume the query", reason));
@@ -67,7 +67,7 @@ pub(crate) async fn execute(
     };
     let passed = token.as_ref().map_or(0, |it| it.passed);
     let usage = usage::usage(select);
-    let run = Run { select, request, parameters, limits, fingerprint, scope, part, passed, usage };
+    let run = Run { select, request, parameters, limits, fingerprints, scope, part, passed, usage };
     let evaluator = Evaluator::new(parameters, request.clock.now(), &limits);
     let mut stages = stages(select, &evaluator)?;
     if let Some(last) = stages.pop() {
@@ -88,7 +88,8 @@ pub(crate) async fn execute(
 impl Run<'_> {
     /// The text of a continuation.
     pub(crate) fn token(&self, passed: u64, state: State) -> Token {
-        Token { fingerprint: self.fingerprint, scope: self.scope.clone(), passed, state }
+        let fingerprint = self.fingerprints.for_state(&state);
+        Token { fingerprint, scope: self.scope.clone(), passed, state }
     }
 
     /// A page that can end anywhere does so when fewer steps than this are left, long before the

@@ -4,9 +4,10 @@
 //! the page where the rows have an order that the next page can go on in: see [`Paging`].
 //!
 //! After a split a continuation goes on in each part. What sorts alone reads the documents of the
-//! part. Values that are there once and groups may come from several parts: there each part makes
-//! the pages of the whole, and returns what comes first from its own documents. Together they
-//! return each row once, and no part keeps more than before, but its pages may be empty.
+//! part. Values that are there once and groups may come from several parts, and rows up to a limit
+//! are counted over all of them: there each part makes the pages of the whole, and returns what
+//! comes first from its own documents. Together they return each row once, and no part keeps more
+//! than before, but its pages may be empty.
 
 use std::ops::ControlFlow;
 
@@ -261,8 +262,10 @@ impl Keep {
         let skipped = offset.max(run.passed).saturating_sub(before);
         let left = passed_max.saturating_sub(offset.max(run.passed));
         let left = usize::try_from(left).unwrap_or(usize::MAX);
-        // Rows that are of one document each go on behind a row in each part by itself.
-        let is_of_part = is_behind && paging == Paging::Sorted && !run.select.is_distinct;
+        // Rows that are of one document each go on behind a row in each part by itself, unless
+        // they are counted.
+        let is_sorted_alone = paging == Paging::Sorted && !run.select.is_distinct;
+        let is_of_part = is_behind && is_sorted_alone && passed_max == u64::MAX;
         Self {
             before,
             skipped: usize::try_from(skipped).unwrap_or(usize::MAX),
@@ -337,7 +340,7 @@ fn answer(
         let is_too_large = run.limits.bytes_max < bytes.saturating_add(text.len());
         let is_full = run.limits.items_max <= before || (is_too_large && 0 < before);
         if is_full {
-            page.continuation = Some(next(run, keep, passed, last, paging)?);
+            page.continuation = Some(next(run, passed, last, paging)?);
             return Ok(page);
         }
         bytes += text.len();
@@ -357,13 +360,7 @@ fn answer(
     Ok(page)
 }
 
-fn next(
-    run: &Run<'_>,
-    keep: &Keep,
-    passed: u64,
-    last: Option<&Row>,
-    paging: Paging,
-) -> Result<String> {
+fn next(run: &Run<'_>, passed: u64, last: Option<&Row>, paging: Paging) -> Result<String> {
     let counted = || run.token(passed, State::Counted).write();
     let Some(row) = last else { return Ok(counted()) };
     let state = State::Behind(row.keys.clone(), row.place.clone());
@@ -371,9 +368,7 @@ fn next(
         Paging::Sorted => {
             let text = run.token(passed, state).write();
             let is_short = text.len() <= run.limits.continuation_bytes_max;
-            // What was counted in the whole is counted there on, so that TOP means the same.
-            let is_counted = keep.is_divided && !run.select.is_distinct;
-            Ok(if is_short && !is_counted { text } else { counted() })
+            Ok(if is_short { text } else { counted() })
         }
         Paging::Grouped => behind_group(run, passed, state),
         Paging::Distinct | Paging::Summed | Paging::Whole => Ok(counted()),

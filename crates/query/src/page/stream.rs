@@ -1,4 +1,8 @@
 //! Queries whose rows go on as the documents come.
+//!
+//! After a split a continuation goes on in each part with the documents of the part. Where rows
+//! are counted, because there is an OFFSET, a LIMIT or a TOP, each part counts those of all parts,
+//! so that together they return as many as the whole would have.
 
 use std::ops::ControlFlow;
 
@@ -53,7 +57,8 @@ pub(crate) async fn page(
                 return Ok(making.suspend(run, batch.before(index)));
             }
             making.page.documents_visited += 1;
-            if !run.sees(item)? {
+            let is_seen = run.sees(item)?;
+            if !is_seen && limit.is_none() {
                 continue;
             }
             let (document, size, place) = run.document(item)?;
@@ -73,7 +78,10 @@ pub(crate) async fn page(
                 if rows <= skipped {
                     return Ok(ControlFlow::Continue(()));
                 }
-                end = making.take(run, rows, || json::to_string(&value));
+                end = match is_seen {
+                    true => making.take(run, rows, || json::to_string(&value)),
+                    false => making.pass(),
+                };
                 Ok(if end.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             })?;
             match end {
@@ -153,6 +161,11 @@ impl Making {
         }
         self.bytes += text.len();
         self.page.rows.push(text);
+        self.pass()
+    }
+
+    /// Counts a row.
+    fn pass(&mut self) -> Option<End> {
         self.passed += 1;
         (self.passed_max <= self.passed).then_some(End::Complete)
     }

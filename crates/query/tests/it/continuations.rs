@@ -57,6 +57,30 @@ fn a_foreign_continuation_is_refused() {
 }
 
 #[test]
+fn sorted_rows_go_on_with_another_filter() {
+    let harness = numbers(30);
+    let first = "SELECT VALUE c.n FROM c WHERE true ORDER BY c.n DESC";
+    let page = first_page(&harness, first, Limits::items(10));
+    let continuation = page.continuation.unwrap();
+    let next = "SELECT VALUE c.n FROM c WHERE (c.n <= 20 AND c.n != 15) ORDER BY c.n DESC";
+    let request = harness.request().with_limits(Limits::items(6));
+    let request = request.with_continuation(&continuation);
+    let page = harness.page(&Query::parse(next).unwrap(), &request).unwrap();
+    assert_eq!(page.rows, ["19", "18", "17", "16", "14", "13"]);
+    let other = "the continuation belongs to another query or to other parameters";
+    refused(&harness, "SELECT VALUE c.n FROM c ORDER BY c.n", &continuation, other);
+    refused(&harness, "SELECT VALUE c.id FROM c ORDER BY c.n DESC", &continuation, other);
+    // What is counted depends on what is left out, and so do groups.
+    let limits = Limits { continuation_bytes_max: 10, ..Limits::items(10) };
+    let counted = first_page(&harness, first, limits).continuation.unwrap();
+    refused(&harness, next, &counted, other);
+    let grouped = "SELECT c.pk, COUNT(1) AS n FROM c GROUP BY c.pk";
+    let group = first_page(&harness, grouped, Limits::items(2)).continuation.unwrap();
+    let grouped = "SELECT c.pk, COUNT(1) AS n FROM c WHERE c.n < 9 GROUP BY c.pk";
+    refused(&harness, grouped, &group, other);
+}
+
+#[test]
 fn parameters_belong_to_the_continuation() {
     let harness = numbers(10);
     let query = Query::parse("SELECT * FROM c WHERE c.n < @n").unwrap();
@@ -330,6 +354,10 @@ fn rows_of_many_documents_go_on_after_a_split_and_another_one() {
         "SELECT DISTINCT VALUE c.v FROM c ORDER BY c.v",
         "SELECT DISTINCT c.v FROM c ORDER BY c.v DESC OFFSET 30 LIMIT 200",
         "SELECT DISTINCT VALUE c.v FROM c ORDER BY c.n",
+        "SELECT TOP 250 VALUE c.n FROM c ORDER BY c.n",
+        "SELECT VALUE c.n FROM c ORDER BY c.v DESC OFFSET 30 LIMIT 200",
+        "SELECT TOP 250 VALUE c.n FROM c",
+        "SELECT VALUE c.n FROM c WHERE c.n % 3 != 0 OFFSET 30 LIMIT 200",
     ] {
         let parsed = Query::parse(query).unwrap();
         let page = |keys: &KeyRange, text: &str| {
