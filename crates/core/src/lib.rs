@@ -43,6 +43,7 @@ mod change;
 mod clock;
 pub mod conformance;
 mod container;
+mod date;
 mod error;
 mod hashing;
 mod id_source;
@@ -71,6 +72,7 @@ pub use crate::container::{
     ContainerInfo, ContainerName, ContainerSettings, DatabaseInfo, RangeInfo, ResourceId,
     check_name,
 };
+pub use crate::date::Date;
 pub use crate::error::{Effect, Error, ErrorKind, Result};
 pub use crate::hashing::EffectiveKey;
 pub use crate::id_source::{CountingIds, IdSource, RandomIds};

@@ -1,13 +1,10 @@
 //! Times as text, such as `2026-02-09T11:07:37.302Z`.
 
-use crate::Timestamp;
+use crate::{Date, Timestamp};
 
 const MILLIS_PER_DAY: u64 = 24 * 3600 * 1000;
 /// 9999-12-31T23:59:59.999Z; the format has four digits for the year.
 const MILLIS_MAX: u64 = 253_402_300_799_999;
-/// From 0000-03-01 to 1970-01-01. Years that begin in March have their leap day at the end.
-const DAYS_TO_EPOCH: u64 = 719_468;
-const DAYS_PER_ERA: u64 = 146_097;
 
 impl Timestamp {
     /// The time in UTC as RFC 3339 with milliseconds: `2026-02-09T11:07:37.302Z`.
@@ -25,7 +22,9 @@ impl Timestamp {
 
 fn format(time: Timestamp) -> String {
     let millis = time.as_millis().min(MILLIS_MAX);
-    let (year, month, day) = civil(millis / MILLIS_PER_DAY);
+    let days = i64::try_from(millis / MILLIS_PER_DAY).ok();
+    let date = days.and_then(Date::from_days).expect("it is within four digits of a year");
+    let (year, month, day) = (date.year(), date.month(), date.day());
     let rest = millis % MILLIS_PER_DAY;
     let (hour, minute) = (rest / 3_600_000, rest / 60_000 % 60);
     let (second, milli) = (rest / 1000 % 60, rest % 1000);
@@ -36,30 +35,31 @@ fn parse(text: &str) -> Option<Timestamp> {
     let year = number(text.get(0..4)?)?;
     let month = separated(text, 4, "-")?;
     let day = separated(text, 7, "-")?;
+    let date = Date::new(year.into(), month.into(), day.into())?;
+    let days = u64::try_from(date.days()).ok()?;
     let hour = separated(text, 10, "T")?;
     let minute = separated(text, 13, ":")?;
     let second = separated(text, 16, ":")?;
-    let is_date = 1970 <= year && (1..=12).contains(&month) && (1..=31).contains(&day);
     // A leap second is the last second of its minute.
-    if !is_date || 23 < hour || 59 < minute || 60 < second {
+    if 23 < hour || 59 < minute || 60 < second {
         return None;
     }
     let (milli, zone) = fraction(text.get(19..)?)?;
-    let seconds = hour * 3600 + minute * 60 + second.min(59);
-    let millis = days(year, month, day) * MILLIS_PER_DAY + seconds * 1000 + milli;
+    let seconds = u64::from(hour * 3600 + minute * 60 + second.min(59));
+    let millis = days * MILLIS_PER_DAY + seconds * 1000 + u64::from(milli);
     let (ahead, offset) = offset(zone)?;
     let millis = if ahead { millis.checked_sub(offset)? } else { millis + offset };
     Some(Timestamp::from_millis(millis))
 }
 
-fn separated(text: &str, at: usize, separator: &str) -> Option<u64> {
+fn separated(text: &str, at: usize, separator: &str) -> Option<u32> {
     if !text.get(at..at + 1)?.eq_ignore_ascii_case(separator) {
         return None;
     }
     number(text.get(at + 1..at + 3)?)
 }
 
-fn number(text: &str) -> Option<u64> {
+fn number(text: &str) -> Option<u32> {
     if !text.bytes().all(|it| it.is_ascii_digit()) {
         return None;
     }
@@ -67,7 +67,7 @@ fn number(text: &str) -> Option<u64> {
 }
 
 /// The milliseconds, and what follows them.
-fn fraction(text: &str) -> Option<(u64, &str)> {
+fn fraction(text: &str) -> Option<(u32, &str)> {
     let Some(digits) = text.strip_prefix('.') else {
         return Some((0, text));
     };
@@ -90,30 +90,7 @@ fn offset(zone: &str) -> Option<(bool, u64)> {
     if zone.len() != 6 || 23 < hours || 59 < minutes {
         return None;
     }
-    Some((ahead, (hours * 60 + minutes) * 60_000))
-}
-
-/// Year, month and day of a day counted from 1970-01-01.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + DAYS_TO_EPOCH;
-    let (era, day_of_era) = (days / DAYS_PER_ERA, days % DAYS_PER_ERA);
-    let leap_days = day_of_era / 1460 - day_of_era / 36_524 + day_of_era / 146_096;
-    let year_of_era = (day_of_era - leap_days) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
-}
-
-/// The inverse of [`civil`].
-fn days(year: u64, month: u64, day: u64) -> u64 {
-    let year = year - u64::from(month <= 2);
-    let from_march = if 2 < month { month - 3 } else { month + 9 };
-    let day_of_year = (153 * from_march + 2) / 5 + day - 1;
-    let year_of_era = year % 400;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    year / 400 * DAYS_PER_ERA + day_of_era - DAYS_TO_EPOCH
+    Some((ahead, u64::from(hours * 60 + minutes) * 60_000))
 }
 
 #[cfg(test)]
@@ -160,6 +137,7 @@ mod tests {
             "2026-02-09T11:07:37",
             "2026-13-09T11:07:37Z",
             "2026-02-00T11:07:37Z",
+            "2026-02-29T11:07:37Z",
             "2026-02-09T24:07:37Z",
             "2026-02-09T11:07:37.Z",
             "2026-02-09T11:07:37+2:00",

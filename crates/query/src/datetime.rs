@@ -1,12 +1,11 @@
 //! Dates and times as the language writes them: `2026-02-09T11:07:37.3022907Z`.
 
+use millstream_core::Date;
+
 /// Ticks of 100 nanoseconds.
 pub(crate) const TICKS_PER_SECOND: i64 = 10_000_000;
 pub(crate) const TICKS_PER_MILLISECOND: i64 = 10_000;
 const TICKS_PER_DAY: i64 = 24 * 3600 * TICKS_PER_SECOND;
-/// From 0000-03-01 to 1970-01-01. Years that begin in March have their leap day at the end.
-const DAYS_TO_EPOCH: i64 = 719_468;
-const DAYS_PER_ERA: i64 = 146_097;
 /// 0001-01-01T00:00:00Z.
 const TICKS_MIN: i64 = -62_135_596_800 * TICKS_PER_SECOND;
 /// 9999-12-31T23:59:59.9999999Z.
@@ -83,28 +82,26 @@ impl Moment {
 
     pub(crate) fn from_fields(fields: Fields) -> Option<Self> {
         let Fields { year, month, day, hour, minute, second, fraction } = fields;
-        let is_date = (1..=9999).contains(&year)
-            && (1..=12).contains(&month)
-            && (1..=days_in_month(year, month)).contains(&day);
+        let date = Date::new(year, month, day)?;
         let is_time = (0..24).contains(&hour)
             && (0..60).contains(&minute)
             && (0..60).contains(&second)
             && (0..TICKS_PER_SECOND).contains(&fraction);
-        if !is_date || !is_time {
+        if !is_time {
             return None;
         }
-        let seconds = days(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second;
+        let seconds = date.days() * 86_400 + hour * 3600 + minute * 60 + second;
         Self::from_ticks(seconds * TICKS_PER_SECOND + fraction)
     }
 
     pub(crate) fn fields(self) -> Fields {
         let (days, rest) = (self.0.div_euclid(TICKS_PER_DAY), self.0.rem_euclid(TICKS_PER_DAY));
-        let (year, month, day) = civil(days);
+        let date = Date::from_days(days).expect("a moment is between the years 1 and 9999");
         let seconds = rest / TICKS_PER_SECOND;
         Fields {
-            year,
-            month,
-            day,
+            year: date.year(),
+            month: date.month(),
+            day: date.day(),
             hour: seconds / 3600,
             minute: seconds / 60 % 60,
             second: seconds % 60,
@@ -128,7 +125,7 @@ impl Moment {
         if !(1..=9999).contains(&year) {
             return None;
         }
-        let day = fields.day.min(days_in_month(year, month));
+        let day = fields.day.min(Date::days_in_month(year, month));
         Self::from_fields(Fields { year, month, day, ..fields })
     }
 
@@ -203,36 +200,4 @@ impl Unit {
 fn digits(text: &str, length: usize) -> Option<i64> {
     let is_number = text.len() == length && text.bytes().all(|it| it.is_ascii_digit());
     is_number.then(|| text.parse().ok())?
-}
-
-fn days_in_month(year: i64, month: i64) -> i64 {
-    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    match month {
-        2 => 28 + i64::from(is_leap),
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    }
-}
-
-/// Year, month and day of a day counted from 1970-01-01.
-fn civil(days: i64) -> (i64, i64, i64) {
-    let days = days + DAYS_TO_EPOCH;
-    let (era, day_of_era) = (days.div_euclid(DAYS_PER_ERA), days.rem_euclid(DAYS_PER_ERA));
-    let leap_days = day_of_era / 1460 - day_of_era / 36_524 + day_of_era / 146_096;
-    let year_of_era = (day_of_era - leap_days) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
-}
-
-/// The inverse of [`civil`].
-fn days(year: i64, month: i64, day: i64) -> i64 {
-    let year = year - i64::from(month <= 2);
-    let from_march = if 2 < month { month - 3 } else { month + 9 };
-    let day_of_year = (153 * from_march + 2) / 5 + day - 1;
-    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    era * DAYS_PER_ERA + day_of_era - DAYS_TO_EPOCH
 }
