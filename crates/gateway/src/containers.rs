@@ -34,24 +34,27 @@ pub(crate) async fn create(state: &State, request: &Request, database: &str) -> 
 pub(crate) async fn list(state: &State, request: &Request, database: &str) -> Answer {
     let database = owner(state, database).await?;
     let rid = Rid::Database(database.resource_id).encode();
-    listing::page(request, NAME, &rid, all(state, &database).await?)
+    let page = listing::page(request, NAME, &rid, all(state, &database).await?)?;
+    Ok(of_database(page, &database.name, &rid))
 }
 
 pub(crate) async fn query(state: &State, request: &Request, database: &str) -> Answer {
     let database = owner(state, database).await?;
     let rid = Rid::Database(database.resource_id).encode();
-    query::resources(state, request, NAME, &rid, &all(state, &database).await?)
+    let page = query::resources(state, request, NAME, &rid, &all(state, &database).await?)?;
+    Ok(of_database(page, &database.name, &rid))
 }
 
 pub(crate) async fn read(call: Call<'_>) -> Answer {
     // What is known may be older than what another process has replaced.
     let info = current(call).await?;
     let entry = call.state.catalog.read(Owner::Container(info.resource_id)).await?;
+    // Of one range alone, as in Cosmos DB: the SDKs for Java and .NET take no more from an answer
+    // that is not of a query.
     let ranges = call.container.ranges();
-    let seen = ranges.iter().map(|it| (it.info.id, it.seen()));
-    let token = session::tokens(seen);
+    let seen = ranges.first().map(|it| (it.info.id, it.seen()));
     Ok(reply(StatusCode::OK, &info, &entry)?
-        .header(headers::SESSION_TOKEN, &token)
+        .header(headers::SESSION_TOKEN, &session::tokens(seen))
         // There is nothing to build: whatever the policy says, it holds.
         .header(headers::INDEX_PROGRESS, "100"))
 }
@@ -109,5 +112,14 @@ async fn all(state: &State, database: &DatabaseInfo) -> Result<Vec<Value>, Refus
 fn reply(status: StatusCode, info: &ContainerInfo, entry: &Entry) -> Answer {
     let body = definition::render(info, &entry.definition);
     let charge = if status == StatusCode::OK { 1.0 } else { 5.0 };
-    Ok(Reply::json(status, &body)?.etag(&info.etag).charge(charge))
+    let reply = Reply::json(status, &body)?.etag(&info.etag).charge(charge);
+    let database = Rid::Database(info.resource_id.database).encode();
+    Ok(of_database(reply, info.name.database(), &database))
+}
+
+/// Says which database it is about; the SDK for Java makes the names of containers from that.
+fn of_database(reply: Reply, name: &str, rid: &str) -> Reply {
+    reply
+        .header(headers::ALT_CONTENT_PATH, &headers::path(&["dbs", name]))
+        .header(headers::CONTENT_PATH, rid)
 }

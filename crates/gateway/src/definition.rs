@@ -134,7 +134,17 @@ fn partition_key(value: &Value) -> Result<PartitionKeyDefinition, Refusal> {
             "Too many partition key paths: this kind takes at most {paths_max}"
         )));
     }
-    serde_json::from_value(value.clone()).map_err(|error| {
+    let mut value = value.clone();
+    // The SDK for Java sends the name of the version that the service has for it.
+    let version = match value["version"].as_str() {
+        Some("V1") => Some(1),
+        Some("V2") => Some(2),
+        Some(_) | None => None,
+    };
+    if let Some(version) = version {
+        value["version"] = json!(version);
+    }
+    serde_json::from_value(value).map_err(|error| {
         Refusal::bad_request(format!("the partitionKey of the container is invalid: {error}"))
     })
 }
@@ -225,6 +235,21 @@ mod tests {
         assert_eq!(read.settings.default_ttl, Some(TimeToLive::Never));
         assert_eq!(read.settings.all_versions_retention, Duration::from_secs(600));
         assert_eq!(Value::Object(read.kept), json!({ "analyticalStorageTtl": 3 }));
+    }
+
+    #[test]
+    fn the_version_of_a_partition_key_is_a_number_or_its_name() {
+        let check = |version: &str, expected: HashKind| {
+            let key = format!(r#"{{"paths":["/a"],"kind":"Hash","version":{version}}}"#);
+            let read = parse(&format!(r#"{{"id":"c","partitionKey":{key}}}"#)).unwrap();
+            assert_eq!(read.settings.partition_key.kind(), expected, "{version}");
+        };
+        check("1", HashKind::V1);
+        check("\"V1\"", HashKind::V1);
+        check("2", HashKind::V2);
+        check("\"V2\"", HashKind::V2);
+        let unknown = r#"{"id":"c","partitionKey":{"paths":["/a"],"version":"V3"}}"#;
+        check_refused(unknown, "partitionKey");
     }
 
     #[test]

@@ -119,6 +119,10 @@ async fn in_open(state: &State, request: &Request, found: &Found, below: &Below)
     match call_handler(call, below).await {
         Ok(reply) => {
             container.throttle.spend(reply.charge);
+            // What owns the container itself is its database, and its handlers say so.
+            if matches!(below, Below::Itself) {
+                return Ok(reply);
+            }
             Ok(reply
                 .header(headers::ALT_CONTENT_PATH, &container.name_path)
                 .header(headers::CONTENT_PATH, &container.rid))

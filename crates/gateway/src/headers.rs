@@ -1,12 +1,17 @@
 //! Names of headers, as the SDKs of Cosmos DB send and expect them.
 
 use http::HeaderName;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// What is encoded in a path: all but what SDKs leave as it is when they encode a name.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Which feed: `Incremental Feed` or `Full-Fidelity Feed`.
 pub(crate) const A_IM: HeaderName = HeaderName::from_static("a-im");
 /// Names one request in logs of both sides.
 pub(crate) const ACTIVITY_ID: HeaderName = HeaderName::from_static("x-ms-activity-id");
-/// The name path of the container, `dbs/d/colls/c`; clients file session tokens under it.
+/// The name path of what owns the resource: the container of an item, `dbs/d/colls/c`, under which
+/// clients file session tokens, or the database of a container.
 pub(crate) const ALT_CONTENT_PATH: HeaderName = HeaderName::from_static("x-ms-alt-content-path");
 /// Settings of autoscale for a new database or container.
 pub(crate) const AUTOPILOT_SETTINGS: HeaderName =
@@ -22,7 +27,7 @@ pub(crate) const CHANGE_FEED_WIRE_FORMAT: HeaderName =
 /// What the SDK that sent the request can do.
 pub(crate) const CAPABILITIES: HeaderName =
     HeaderName::from_static("x-ms-cosmos-sdk-supportedcapabilities");
-/// The resource id of the container; clients file session tokens under it.
+/// The resource id of the same owner.
 pub(crate) const CONTENT_PATH: HeaderName = HeaderName::from_static("x-ms-content-path");
 /// Where a feed or query goes on.
 pub(crate) const CONTINUATION: HeaderName = HeaderName::from_static("x-ms-continuation");
@@ -108,3 +113,21 @@ pub(crate) const SUPPORTED_QUERY_FEATURES: HeaderName =
     HeaderName::from_static("x-ms-cosmos-supported-query-features");
 /// Items in answers carry `_lsn`, as they do in the feed; for Millstream's own client.
 pub(crate) const WITH_LSN: HeaderName = HeaderName::from_static("x-millstream-item-lsn");
+
+/// Names as a path: a header has ASCII only, and clients compare it with what they sent.
+pub(crate) fn path(names: &[&str]) -> String {
+    let names: Vec<String> =
+        names.iter().map(|it| utf8_percent_encode(it, ENCODED).to_string()).collect();
+    names.join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_has_every_name_that_can_be() {
+        assert_eq!(path(&["dbs", "a-b_c.d~1"]), "dbs/a-b_c.d~1");
+        assert_eq!(path(&["dbs", "a b+ü%"]), "dbs/a%20b%2B%C3%BC%25");
+    }
+}

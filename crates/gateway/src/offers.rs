@@ -241,12 +241,15 @@ fn of_container(info: &ContainerInfo, throughput: Throughput) -> Offer {
 
 fn autoscale(settings: &Value) -> Result<Throughput, Refusal> {
     let number = |value: &Value| value.as_u64().and_then(|it| u32::try_from(it).ok());
-    let most = settings.get("maxThroughput").and_then(number);
+    let most = settings.get("maxThroughput");
+    if let Some(units) = most.and_then(Value::as_i64).filter(|it| *it < AUTOSCALE_MIN.into()) {
+        return Err(too_little(units, AUTOSCALE_MIN));
+    }
     let refused = || Refusal::bad_request("autoscale needs a maxThroughput, a number");
-    let most = most.ok_or_else(refused)?;
+    let most = most.and_then(number).ok_or_else(refused)?;
     let increment = settings.pointer("/autoUpgradePolicy/throughputPolicy/incrementPercent");
     match increment.filter(|it| !it.is_null()).map(number) {
-        None | Some(Some(0)) => Ok(Throughput::Autoscale(most)),
+        None => Ok(Throughput::Autoscale(most)),
         Some(Some(increment_percent)) => Ok(Throughput::Growing { most, increment_percent }),
         Some(None) => Err(Refusal::bad_request("the incrementPercent of autoscale is no number")),
     }
@@ -258,6 +261,9 @@ fn checked(throughput: Throughput) -> Result<Throughput, Refusal> {
         Throughput::Autoscale(_) | Throughput::Growing { .. } => (AUTOSCALE_MIN, 1_000),
     };
     let units = throughput.most();
+    if units < min {
+        return Err(too_little(units.into(), min));
+    }
     if (min..=UNITS_MAX).contains(&units) && units.is_multiple_of(step) {
         return Ok(throughput);
     }
@@ -267,9 +273,33 @@ fn checked(throughput: Throughput) -> Result<Throughput, Refusal> {
     )))
 }
 
+fn too_little(units: i64, min: u32) -> Refusal {
+    let message =
+        format!("Requested throughput {units} is less than required minimum throughput {min}");
+    Refusal::bad_request(message)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn autoscale_keeps_what_it_was_given() {
+        let check = |settings: Value, expected: Throughput| {
+            assert_eq!(autoscale(&settings).unwrap(), expected, "{settings}");
+        };
+        check(json!({ "maxThroughput": 4000 }), Throughput::Autoscale(4000));
+        for increment_percent in [0, 7] {
+            let policy = json!({ "throughputPolicy": { "incrementPercent": increment_percent } });
+            let settings = json!({ "maxThroughput": 5000, "autoUpgradePolicy": policy });
+            check(settings, Throughput::Growing { most: 5000, increment_percent });
+        }
+        for settings in [json!({}), json!({ "maxThroughput": "4000" })] {
+            assert!(autoscale(&settings).unwrap_err().message.contains("needs"), "{settings}");
+        }
+        let refused = autoscale(&json!({ "maxThroughput": -200 })).unwrap_err();
+        assert!(refused.message.contains("-200 is less than required minimum throughput 1000"));
+    }
 
     #[test]
     fn more_throughput_needs_more_ranges() {

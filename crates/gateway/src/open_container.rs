@@ -21,7 +21,7 @@ pub(crate) struct OpenContainer {
     container: Container,
     /// Its resource id.
     pub(crate) rid: String,
-    /// `dbs/{database}/colls/{container}`, by name.
+    /// `dbs/{database}/colls/{container}`, by name, as headers have it.
     pub(crate) name_path: String,
     /// `dbs/{database}/colls/{container}/`, by resource id.
     pub(crate) self_link: String,
@@ -62,7 +62,7 @@ impl OpenContainer {
         let ranges = container.feed.ranges().await?;
         Ok(Self {
             self_link: format!("dbs/{database}/colls/{rid}/"),
-            name_path: format!("dbs/{}/colls/{}", name.database(), name.container()),
+            name_path: headers::path(&["dbs", name.database(), "colls", name.container()]),
             rid,
             throttle,
             ranges: RwLock::new(Arc::new(ranges.into_iter().map(Range::new).collect())),

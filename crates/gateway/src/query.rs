@@ -36,12 +36,11 @@ pub(crate) async fn execute(call: Call<'_>) -> Answer {
     check_crossing(request, container, &scope, &specification)?;
     let keys = scope.keys(container)?;
     container.check_session(request, &keys).await?;
+    // Before the continuation is looked at: of a query that it merges an SDK has one of its own.
+    check_merging(request, container, &scope, &specification)?;
     let place = match Place::read(request)? {
         Some(place) => place,
-        None => {
-            check_merging(request, container, &scope, &specification)?;
-            Place::first(container, &scope, &specification)?
-        }
+        None => Place::first(container, &scope, &specification)?,
     };
     let answered = place.keys.clone().unwrap_or_else(|| keys.clone());
     let (page, next) = page(call, &specification, &scope, place).await?;

@@ -94,6 +94,10 @@ fn an_sdk_merges_what_several_ranges_return() {
         let plan = refused.json()["additionalErrorInfo"].as_str().unwrap().to_owned();
         let plan: Value = serde_json::from_str(&plan).unwrap();
         assert_eq!(plan["queryInfo"]["orderBy"], json!(["Ascending"]));
+        // The SDK for JavaScript sends what it goes on from to the server first.
+        let own = ("x-ms-continuation", r#"{"rangeMappings":[],"orderByItems":[]}"#);
+        let refused = ask(&gateway, docs, query, &[CROSSING, SDK, own]).await.expect(400);
+        assert_eq!(refused.header("x-ms-substatus"), "1004");
         // What the SDK does next, and what others do at once.
         let first = ("x-ms-documentdb-partitionkeyrangeid", "1");
         ask(&gateway, docs, query, &[CROSSING, SDK, first]).await.expect(200);
