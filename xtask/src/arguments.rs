@@ -22,10 +22,11 @@ usage: cargo xtask <task> [arguments]
                                    --seed N | --seeds A..B | --minutes M, --mutants
   fuzz [target] [--seconds N]      one fuzz target or each in turn, 60 seconds unless told
                                    otherwise; needs nightly and cargo-fuzz
-  conformance <suite> [file ...]   the official SDK's own tests against a gateway; suites: python
-                                   (needs python3), rust. Both need the network at the first time;
-                                   without files all that count, with --ci those that every change
-                                   has to pass
+  conformance <suite> [file ...]   an official SDK against a gateway; suites: python (needs
+                                   python3) and rust, with the SDK's own tests; js (needs node and
+                                   npm) and java (needs a JDK and mvn), with ours. All need the
+                                   network at the first time; without files all that count, with
+                                   --ci those that every change has to pass
   ci                               everything a change must pass, cheapest first, tests last
 
 Exit status: 0 passed, 1 failed (bench, crash, power, prove and sim: what the
@@ -189,7 +190,10 @@ mod tests {
         let suite = Suite::Rust;
         check("conformance rust", Task::Conformance { suite, wanted: Wanted::All });
         check_refused("conformance python --ci test_ttl.py", "--ci stands alone");
-        check_refused("conformance", "conformance needs the name of a suite: python, rust");
+        let suite = Suite::Js;
+        check("conformance js", Task::Conformance { suite, wanted: Wanted::All });
+        let sentence = "conformance needs the name of a suite: python, rust, js, java";
+        check_refused("conformance", sentence);
         check_refused("conformance cobol", "there is no suite \"cobol\"");
         check_refused("conformance python -v", "conformance has no option \"-v\"");
     }

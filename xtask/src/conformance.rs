@@ -1,11 +1,15 @@
-//! `cargo xtask conformance`: the official SDKs' own tests against a freshly started gateway.
+//! `cargo xtask conformance`: the official SDKs against a freshly started gateway.
 //!
-//! A suite is fetched when it is run, because its tests are not ours to keep. Which files count,
-//! and which of their tests do not and why, is in `conformance/`. Read `scope` for the lists,
-//! `summary` for what a run said, `gateway` for the server, `work` for what suites share, and
-//! `python` and `rust` for the suites.
+//! Those for Python and Rust are tried by their own tests. These are fetched when they are run,
+//! because they are not ours to keep. The others have tests that need an account, and are tried by
+//! tests of ours in `conformance/`; only the SDK is fetched. Which files count, and which of their
+//! tests do not and why, is in `conformance/` too. Read `scope` for the lists, `summary` for what a
+//! run said, `gateway` for the server, `work` for what suites share, and then `python`, `rust`,
+//! `js` and `java` for the suites.
 
 mod gateway;
+mod java;
+mod js;
 mod python;
 mod rust;
 mod scope;
@@ -16,6 +20,8 @@ use std::path::Path;
 
 use crate::command::{Failure, timed};
 use crate::conformance::gateway::Gateway;
+use crate::conformance::java::Java;
+use crate::conformance::js::Js;
 use crate::conformance::python::Python;
 use crate::conformance::rust::Rust;
 use crate::conformance::scope::{Listed, OutOfScope};
@@ -31,6 +37,8 @@ const DELAY_MS: u32 = 5;
 pub(crate) enum Suite {
     Python,
     Rust,
+    Js,
+    Java,
 }
 
 /// A suite on this machine.
@@ -74,20 +82,25 @@ impl Wanted {
 
 impl Suite {
     /// All of them, for help and errors.
-    pub(crate) const ALL: [Self; 2] = [Self::Python, Self::Rust];
+    pub(crate) const ALL: [Self; 4] = [Self::Python, Self::Rust, Self::Js, Self::Java];
 
     /// What it is called on the command line, in results and in the names of its lists.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Python => "python",
             Self::Rust => "rust",
+            Self::Js => "js",
+            Self::Java => "java",
         }
     }
 
-    fn fetch(self, work: &Work) -> Result<Box<dyn Fetched>, Failure> {
+    /// Fetches it to this machine; `sources` has the tests that are ours.
+    fn fetch(self, sources: &Path, work: &Work) -> Result<Box<dyn Fetched>, Failure> {
         Ok(match self {
             Self::Python => Box::new(Python::fetch(work)?),
             Self::Rust => Box::new(Rust::fetch(work)?),
+            Self::Js => Box::new(Js::fetch(sources, work)?),
+            Self::Java => Box::new(Java::fetch(sources, work)?),
         })
     }
 }
@@ -103,7 +116,7 @@ pub(crate) fn run(root: &Path, suite: Suite, wanted: &Wanted) -> Result<(), Fail
     let out_of_scope = OutOfScope::read(&lists.join(format!("{name}-out-of-scope.txt")))?;
     let files = wanted.of(&scope::files(&lists.join(format!("{name}-files.txt")))?);
     let work = Work::new(root, name)?;
-    let fetched = match suite.fetch(&work) {
+    let fetched = match suite.fetch(&lists, &work) {
         Ok(fetched) => fetched,
         Err(failure) if *wanted == Wanted::Ci && !is_required(suite) => {
             println!("WARNING: the tests of the SDK for {name} are SKIPPED: {failure}");

@@ -58,6 +58,21 @@ impl Summary {
         self.judge(succeeded);
     }
 
+    /// Counts the lines of the Test Anything Protocol, `ok` or `not ok` and a name, one for each
+    /// test. A run that died counts as a failed test, too.
+    pub(crate) fn count_tap(&mut self, output: &str, succeeded: bool) {
+        for line in output.lines() {
+            let is_skipped = line.contains("# SKIP");
+            match line.split_once(' ') {
+                Some(("ok", _)) if is_skipped => self.skipped += 1,
+                Some(("ok", _)) => self.passed += 1,
+                Some(("not", rest)) if rest.starts_with("ok ") => self.failed += 1,
+                Some(_) | None => {}
+            }
+        }
+        self.judge(succeeded);
+    }
+
     /// `suite NAME FILE PASSED FAILED SKIPPED`.
     pub(crate) fn line(&self) -> String {
         let Self { suite, file, passed, failed, skipped, .. } = self;
@@ -175,8 +190,25 @@ test result: FAILED. 3 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out
     }
 
     #[test]
+    fn the_test_anything_protocol_is_understood() {
+        let output = "\
+TAP version 13
+# Subtest: a
+ok 1 - a
+  ---
+  ok: not this one
+not ok 2 - b
+ok - c # SKIP not here
+nothing else
+1..3
+";
+        check(Summary::count_tap, output, "suite a b 1 1 1");
+    }
+
+    #[test]
     fn a_run_that_died_has_failed() {
         check(Summary::count_pytest, "", "suite a b 0 1 0");
+        check(Summary::count_tap, "TAP version 13", "suite a b 0 1 0");
         check(Summary::count_libtest, "test a ... ", "suite a b 0 1 0");
     }
 

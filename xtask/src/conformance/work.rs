@@ -45,6 +45,27 @@ impl Work {
         fs::write(&path, text).map_err(|error| not_written(&path, &error))
     }
 
+    /// Copies the files of a directory, and removes those that were there before.
+    ///
+    /// # Errors
+    ///
+    /// One cannot be read or written.
+    pub(crate) fn copy(&self, from: &Path, to: &str) -> Result<(), Failure> {
+        let to = self.path(to);
+        if to.exists() {
+            fs::remove_dir_all(&to).map_err(|error| not_written(&to, &error))?;
+        }
+        create(&to)?;
+        let not_read = |error: std::io::Error| {
+            Failure::task(format!("could not read {}: {error}", from.display()))
+        };
+        for entry in fs::read_dir(from).map_err(not_read)? {
+            let entry = entry.map_err(not_read)?;
+            fs::copy(entry.path(), to.join(entry.file_name())).map_err(not_read)?;
+        }
+        Ok(())
+    }
+
     /// Runs one step of fetching and gives what it printed; what it complains about is shown only
     /// if it fails.
     ///
