@@ -1,7 +1,7 @@
 //! `cargo xtask conformance`: the official SDKs against a freshly started gateway.
 //!
 //! Those for Python and Rust are tried by their own tests. These are fetched when they are run,
-//! because they are not ours to keep. The others have tests that need an account, and are tried by
+//! because they are not ours to keep. The others are published without theirs, and are tried by
 //! tests of ours in `conformance/`; only the SDK is fetched. Which files count, and which of their
 //! tests do not and why, is in `conformance/` too. Read `scope` for the lists, `summary` for what a
 //! run said, `gateway` for the server, `work` for what suites share, and then `python`, `rust`,
