@@ -12,6 +12,7 @@ usage: millstream-prove [fleet] [OPTION VALUE]...
 
 With `fleet` it is another proof: two gateways that clients write through and four processors, all
 on NATS servers (nats-cluster unless --store says nats), of which any two are killed at a time.
+Every second time one of the two is one of three servers.
 
   --rounds N     kills with SIGKILL (default 60); a few more, to bring a directory to its end
   --minutes M    go on for so long instead
@@ -19,6 +20,7 @@ on NATS servers (nats-cluster unless --store says nats), of which any two are ki
   --life MILLIS  longest time between two kills (default 800; 4000 in a fleet)
   --mutant NAME  plant a bug: acknowledge-early, no-inbox, reversed, settle-first
   --store KIND   directory (default), nats (one server) or nats-cluster (three), which it starts
+  --servers HOW  die or live: whether a fleet kills servers, too (default: if there are three)
   --scratch DIR  where stores live (default: memory, if the system offers a directory there)
 
 A run that finds something says so and ends with 1.
@@ -38,6 +40,7 @@ pub(crate) struct Arguments {
     pub(crate) mutant: Option<Mutant>,
     pub(crate) scratch: PathBuf,
     pub(crate) store: StoreKind,
+    pub(crate) kills_servers: Option<bool>,
     // What only a process is told that is to be killed.
     pub(crate) directory: PathBuf,
     pub(crate) phase: Phase,
@@ -66,6 +69,7 @@ impl Arguments {
             mutant: None,
             scratch: if memory.is_dir() { memory } else { std::env::temp_dir() },
             store: StoreKind::Directory,
+            kills_servers: None,
             directory: PathBuf::new(),
             phase: Phase::Storm,
             detects_duplicates: false,
@@ -118,6 +122,15 @@ impl Arguments {
                     _ => return Err(misused(format!("there is no store {value:?}"))),
                 };
             }
+            "--servers" => {
+                self.kills_servers = match value {
+                    "die" => Some(true),
+                    "live" => Some(false),
+                    _ => {
+                        return Err(misused(format!("servers die or live, they do not {value:?}")));
+                    }
+                };
+            }
             "--scratch" => self.scratch = PathBuf::from(value),
             "--directory" => self.directory = PathBuf::from(value),
             "--phase" => {
@@ -168,7 +181,8 @@ mod tests {
         assert_eq!(parsed.duration, Some(Duration::from_secs(30)));
         assert_eq!((parsed.command, parsed.seed, parsed.rounds), (Command::Prove, 7, 60));
         assert_eq!(parse("--rounds 3 --help").unwrap().command, Command::Help);
-        let parsed = parse("fleet --minutes 3").unwrap();
+        let parsed = parse("fleet --minutes 3 --servers live").unwrap();
+        assert_eq!(parsed.kills_servers, Some(false));
         assert_eq!(parsed.command, Command::Fleet);
         assert_eq!(parsed.store, StoreKind::Nats { servers: 3 });
     }
@@ -178,6 +192,7 @@ mod tests {
         check_refused("--rounds", "--rounds needs a value");
         check_refused("--rounds x", "--rounds needs a number, not \"x\"");
         check_refused("--minutes -1", "--minutes needs a number, not \"-1\"");
+        check_refused("--servers x", "servers die or live, they do not \"x\"");
         check_refused("--fast 1", "there is no option --fast");
     }
 }

@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::part::PartOptions;
-use crate::remote::address_file;
+use crate::remote::{address_file, greeting};
 use crate::wire::{Answer, LINE_BYTES_MAX, Request, WireDelivery, WireError};
 use crate::world::{BrokerWorld, unless_exists};
 
@@ -39,9 +39,9 @@ pub(crate) async fn serve(options: &PartOptions) -> Result<()> {
     announce(&options.directory, &address.to_string())?;
     loop {
         let (stream, _) = listener.accept().await.attempt(|| "accept a connection")?;
-        let broker = broker.clone();
+        let (broker, expected) = (broker.clone(), greeting(&options.directory));
         // A connection ends when the process at its other end does.
-        tokio::spawn(async move { drop(talk(stream, &broker).await) });
+        tokio::spawn(async move { drop(talk(stream, &broker, &expected).await) });
     }
 }
 
@@ -71,9 +71,14 @@ fn announce(directory: &Path, address: &str) -> Result<()> {
 }
 
 /// Answers one connection, which has at most one session.
-async fn talk(stream: TcpStream, broker: &Broker) -> std::io::Result<()> {
+async fn talk(stream: TcpStream, broker: &Broker, expected: &str) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut stream = BufReader::new(stream);
+    let mut greeting = String::new();
+    (&mut stream).take(LINE_BYTES_MAX).read_line(&mut greeting).await?;
+    if greeting != expected {
+        return Ok(());
+    }
     let mut session: Option<BrokerSession> = None;
     loop {
         let mut line = String::new();

@@ -8,8 +8,9 @@ use millstream_crash::{Attempt, Error, Result};
 use millstream_outbox::Entity;
 use millstream_processor::{DeadLetters, Operations};
 
+use crate::account::Account;
 use crate::say::say;
-use crate::service::{Account, POISONED};
+use crate::service::POISONED;
 use crate::service_part::{RELAY, ServicePart};
 use crate::world::RANGES;
 
@@ -18,12 +19,14 @@ const COMMITS_BEHIND: usize = 10;
 /// How often nothing may be under way before that is believed.
 const QUIET_LOOKS: usize = 3;
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// After that something is stuck, which the parent hears.
+/// Without any change for so long something is stuck, which the parent hears.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Going to and fro for so long is being stuck, too.
+const WAIT_MAX: Duration = Duration::from_secs(300);
 const PAGE: usize = 1000;
 
 /// Where events may still be.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct UnderWay {
     leases: usize,
     commits: u64,
@@ -55,9 +58,10 @@ pub(crate) async fn settle_down(part: &ServicePart) -> Result<()> {
     tell(part).await
 }
 
-/// Waits until nothing is under way, or for too long.
+/// Waits until nothing is under way, or nothing moves any more.
 async fn wait(part: &ServicePart, letters: &DeadLetters, none_parked: bool) -> Result<()> {
     let begun = part.world.clock.monotonic();
+    let (mut before, mut since) = (None, begun);
     let mut quiet = 0;
     while quiet < QUIET_LOOKS {
         tokio::time::sleep(LOOK_INTERVAL).await;
@@ -68,9 +72,15 @@ async fn wait(part: &ServicePart, letters: &DeadLetters, none_parked: bool) -> R
             && found.messages == 0
             && (found.parked == 0 || !none_parked);
         quiet = if is_quiet { quiet + 1 } else { 0 };
-        if begun + PATIENCE < part.world.clock.monotonic() {
+        let now = part.world.clock.monotonic();
+        if since + PATIENCE < now || begun + WAIT_MAX < now {
             say(format!("stuck {found:?}"));
             return Ok(());
+        }
+        if before.as_ref() != Some(&found) {
+            // A slow machine is not stuck, and whoever listens hears that it goes on.
+            say(format!("left {found:?}"));
+            (before, since) = (Some(found), now);
         }
     }
     Ok(())
@@ -105,7 +115,7 @@ async fn tell(part: &ServicePart) -> Result<()> {
         let stored: Stored = serde_json::from_slice(&item.body)
             .attempt(|| format!("read the entity \"{}\"", item.id))?;
         if stored.kind == Account::TYPE {
-            say(format!("entity {} {}", item.id, stored.data.version));
+            say(format!("entity {} {}", item.id, stored.data.version()));
         }
     }
     let counts = part.broker.counts().await.attempt(|| "count messages")?;

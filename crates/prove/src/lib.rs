@@ -18,15 +18,18 @@
 //! With [`StoreKind::Nats`] the stores of all three are on NATS servers, which are not killed here.
 //!
 //! [`prove_fleet`] is another proof on NATS servers: two gateways and four processors, which keep
-//! nothing themselves and work beside each other, and of which any two die at a time.
+//! nothing themselves and work beside each other, and of which any two die at a time. Of three
+//! servers one at a time dies as well.
 //!
 //! Not here: loss of power (`millstream-crash`), simulated time (`millstream-sim`).
 //!
 //! Read `truth` first (what must hold), then `run` (the killer), `part` (the killed).
 
+mod account;
 mod broker_part;
 mod calm;
 mod consumer;
+mod evidence;
 mod fleet;
 mod mutant;
 mod nats;
@@ -42,6 +45,7 @@ mod truth;
 mod wire;
 mod world;
 
+pub use crate::account::{Account, Counted};
 pub use crate::fleet::{FleetOptions, FleetPart, FleetReport, prove_fleet, run_fleet_part};
 pub use crate::mutant::Mutant;
 pub use crate::part::{Part, PartOptions, Phase, run_part};

@@ -84,18 +84,19 @@ fn fleet_options(arguments: Arguments) -> Result<FleetOptions> {
         life_max: arguments.life_max,
         scratch: arguments.scratch,
         servers,
+        kills_servers: arguments.kills_servers.unwrap_or(3 <= servers),
         mutant: arguments.mutant,
     })
 }
 
 fn print_fleet(report: &FleetReport) {
-    let FleetReport { gateways_killed, processors_killed, .. } = report;
+    let FleetReport { gateways_killed, processors_killed, servers_killed, .. } = report;
     let kills = report.kills();
     println!();
     println!(
         "killed with SIGKILL     {kills} processes, two at a time: {gateways_killed} gateways,"
     );
-    println!("                        {processors_killed} processors");
+    println!("                        {processors_killed} processors, {servers_killed} servers");
     println!("commits acknowledged    {}", report.commits);
     println!(
         "calls repeated          {} without effect, {} with an unknown one",
@@ -109,6 +110,7 @@ fn print_fleet(report: &FleetReport) {
     for finding in &report.findings {
         println!("FOUND: {finding}");
     }
+    print_evidence(report.is_well(), &report.evidence);
     println!("figure fleet.kills {kills}");
     println!("figure fleet.commits {}", report.commits);
     println!("figure fleet.lost {}", report.lost);
@@ -136,10 +138,18 @@ fn print(report: &Report) {
     for finding in &report.findings {
         println!("FOUND: {finding}");
     }
+    print_evidence(report.is_well(), &report.evidence);
     println!("figure prove.rounds {kills}");
     println!("figure prove.lost {}", report.lost);
     println!("figure prove.reordered {}", report.reordered);
     println!("figure prove.duplicates_absorbed {}", report.duplicates_absorbed);
+}
+
+/// What helps to understand a finding.
+fn print_evidence(is_well: bool, evidence: &[String]) {
+    for line in evidence.iter().filter(|_| !is_well) {
+        println!("  {line}");
+    }
 }
 
 /// Overwrites one line; says nothing if nobody watches.

@@ -1,7 +1,8 @@
 //! A process that was started, and what it says.
 
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -11,6 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// A process that says nothing for so long is stuck.
 const SILENCE_MAX: Duration = Duration::from_secs(90);
+/// Most lines of what a process complained about that are kept.
+const COMPLAINTS_MAX: usize = 20;
 
 /// A process.
 pub(crate) struct Process {
@@ -68,10 +71,9 @@ impl Process {
         self.signal(Signal::CONT)
     }
 
-    /// Whether it has ended by itself.
-    pub(crate) fn has_ended(&mut self) -> Result<bool> {
-        let ended = self.child.try_wait().attempt(|| format!("look after the {}", self.name))?;
-        Ok(ended.is_some())
+    /// How it has ended by itself, if it has.
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.child.try_wait().attempt(|| format!("look after the {}", self.name))
     }
 
     /// Kills it, or waits for its end, and returns all it said.
@@ -117,9 +119,12 @@ fn listen(output: impl Read, tell: &mpsc::Sender<String>) -> String {
 
 /// The last lines; what the parts of a system complain about all the time is expected.
 fn last_of(complaints: impl Read) -> String {
-    let mut last = String::new();
+    let mut last = VecDeque::new();
     for line in BufReader::new(complaints).lines().map_while(std::result::Result::ok) {
-        last = line;
+        if last.len() == COMPLAINTS_MAX {
+            last.pop_front();
+        }
+        last.push_back(line);
     }
-    last
+    Vec::from(last).join("\n")
 }

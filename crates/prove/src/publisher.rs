@@ -7,6 +7,7 @@ use millstream_broker::{MESSAGE_BYTES_LIMIT, SEGMENT_BYTES_MAX, SEGMENT_MESSAGES
 use millstream_core::{Error, ErrorKind, Message, PublishLimits, Publisher, Result};
 use millstream_crash::Random;
 
+use crate::account::Counted;
 use crate::mutant::Mutant;
 use crate::remote::RemoteBroker;
 use crate::service::POISONED;
@@ -113,11 +114,7 @@ impl UnreliablePublisher {
 
 /// The version that an event tells; none if it is not one of ours.
 pub(crate) fn version(message: &Message) -> Option<u64> {
-    #[derive(serde::Deserialize)]
-    struct Data {
-        version: u64,
-    }
-    serde_json::from_slice::<Data>(&message.body).ok().map(|it| it.version)
+    serde_json::from_slice::<Counted>(&message.body).ok().map(|it| it.version)
 }
 
 fn is_poisoned(message: &Message) -> bool {

@@ -23,6 +23,12 @@ pub(crate) fn address_file(directory: &Path) -> PathBuf {
     directory.join("broker.address")
 }
 
+/// What a connection begins with. While a broker is dead, that of another proof may get its port;
+/// it hangs up on whoever wants another one.
+pub(crate) fn greeting(directory: &Path) -> String {
+    format!("{}\n", directory.display())
+}
+
 /// The broker of a directory, wherever it listens now. A cheap clone.
 #[derive(Clone, Debug)]
 pub(crate) struct RemoteBroker {
@@ -63,7 +69,10 @@ impl RemoteBroker {
         let stream = stream.map_err(|error| unreachable(&error))?;
         let stream = stream.map_err(|error| unreachable(&error))?;
         stream.set_nodelay(true).map_err(|error| unreachable(&error))?;
-        Ok(Connection { stream: BufReader::new(stream) })
+        let mut stream = BufReader::new(stream);
+        let greeted = stream.get_mut().write_all(greeting(&self.directory).as_bytes()).await;
+        greeted.map_err(|error| unreachable(&error))?;
+        Ok(Connection { stream })
     }
 }
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 use millstream_core::{Clock, SystemClock};
 use millstream_crash::{Attempt, Error, Random, Result};
 
+use crate::evidence::Evidence;
 use crate::mutant::Mutant;
-use crate::nats::NatsServers;
+use crate::nats;
 use crate::part::Part;
 use crate::process::Process;
 use crate::truth::{Report, Truth};
@@ -81,9 +82,9 @@ pub fn prove(options: &ProveOptions, mut progress: impl FnMut(&Report) -> bool) 
             .prefix("millstream-prove-")
             .tempdir_in(&options.scratch)
             .attempt(|| "make a directory for the stores")?;
-        let _servers = match options.store {
+        let servers = match options.store {
             StoreKind::Directory => None,
-            StoreKind::Nats { servers } => Some(NatsServers::start(directory.path(), servers)?),
+            StoreKind::Nats { servers } => Some(nats::start(directory.path(), servers)?),
         };
         let mut fleet = Fleet {
             options,
@@ -91,10 +92,23 @@ pub fn prove(options: &ProveOptions, mut progress: impl FnMut(&Report) -> bool) 
             detects_duplicates,
             running: BTreeMap::new(),
             truth: Truth::default(),
+            evidence: Evidence::default(),
         };
-        fleet.storm(left.clamp(1, KILLS_PER_DIRECTORY), &mut random)?;
-        fleet.calm(&mut random)?;
-        report.add(fleet.truth.judge());
+        let kills = left.clamp(1, KILLS_PER_DIRECTORY);
+        let ended = fleet.storm(kills, &mut random).and_then(|()| fleet.calm(&mut random));
+        if ended.is_err() {
+            fleet.end_all();
+        }
+        let mut found = fleet.truth.judge();
+        if ended.is_err() || !found.is_well() {
+            found.evidence = fleet.evidence.lines();
+            found.evidence.extend(servers.iter().flat_map(nats::logs));
+        }
+        report.add(found);
+        if let Err(error) = ended {
+            let reason = format!("{}\n{report:#?}", error.report());
+            return Err(Error::new("come to an end").because(reason));
+        }
         detects_duplicates = !detects_duplicates;
         if !progress(&report) {
             return Ok(report);
@@ -109,6 +123,7 @@ struct Fleet<'a> {
     detects_duplicates: bool,
     running: BTreeMap<Part, Process>,
     truth: Truth,
+    evidence: Evidence,
 }
 
 impl Fleet<'_> {
@@ -128,6 +143,7 @@ impl Fleet<'_> {
                 let millis = random.below(SUSPENSION_MILLIS_MAX);
                 self.process(part)?.suspend(Duration::from_millis(millis))?;
                 self.truth.suspended();
+                self.evidence.note(format!("{} stopped for {millis} ms", part.name()));
                 continue;
             }
             self.kill(part)?;
@@ -168,27 +184,41 @@ impl Fleet<'_> {
             command.args(["--mutant", mutant.name()]);
         }
         self.running.insert(part, Process::start(part.name(), &mut command)?);
+        self.evidence.note(format!("{} started, {phase}", part.name()));
         Ok(())
     }
 
     fn kill(&mut self, part: Part) -> Result<()> {
         self.truth.killed(part);
+        self.evidence.note(format!("{} killed", part.name()));
         self.end(part, true)
     }
 
     /// Ends a process, or waits for its end, and takes in what it said.
     fn end(&mut self, part: Part, kills: bool) -> Result<()> {
-        let Some(process) = self.running.remove(&part) else { return Ok(()) };
+        let Some(mut process) = self.running.remove(&part) else { return Ok(()) };
+        let ended = process.ended()?;
         let said = process.end(kills)?;
+        self.evidence.keep(part.name(), &said);
+        if let Some(status) = ended.filter(|it| !it.success()) {
+            let complaint = &said.complaint;
+            let finding = format!("the {} ended by itself, {status}: {complaint}", part.name());
+            self.truth.found(finding);
+        }
         self.truth.hear(&said.text)
     }
 
-    /// Waits for a word; if it does not come, tells what the process complained about last.
-    fn wait_for(&mut self, part: Part, word: &str) -> Result<()> {
-        let Err(error) = self.process(part)?.wait_for(word) else { return Ok(()) };
-        let process = self.running.remove(&part);
-        let said = process.map(|it| it.end(true)).transpose()?;
-        Err(error.because(said.map(|it| it.complaint).unwrap_or_default()))
+    /// Ends what is left after a failure, to know what it said.
+    fn end_all(&mut self) {
+        for part in [Part::Broker, Part::Consumer, Part::Service, Part::Teller] {
+            if let Err(error) = self.end(part, true) {
+                self.evidence.note(error.report());
+            }
+        }
+    }
+
+    fn wait_for(&self, part: Part, word: &str) -> Result<()> {
+        self.process(part)?.wait_for(word)
     }
 
     fn process(&self, part: Part) -> Result<&Process> {

@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use millstream_crash::{Attempt, Error, Random, Result};
-use millstream_outbox::{
-    Coalescing, DomainEvent, Entity, ErrorKind, Events, NewEvent, Outbox, UnitOfWork,
-};
-use serde::{Deserialize, Serialize};
+use millstream_outbox::{ErrorKind, Outbox, UnitOfWork};
 
+use crate::account::Account;
 use crate::say::say;
 use crate::world::ServiceWorld;
 
@@ -23,52 +21,10 @@ pub(crate) const POISONED: &str = "key-7";
 const WRITERS: u64 = 8;
 /// The longest pause of a writer between two commits.
 const PAUSE_MICROS_MAX: u64 = 8_000;
+/// How often a commit is begun anew.
+const ATTEMPTS_MAX: u32 = 20;
 /// Most events in one commit.
 const EVENTS_MAX: u64 = 3;
-
-/// An entity that counts the events it raised.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Account {
-    id: String,
-    pub(crate) version: u64,
-    #[serde(skip)]
-    events: Events,
-}
-
-#[derive(Serialize)]
-struct Counted {
-    version: u64,
-}
-
-impl DomainEvent for Counted {
-    fn action(&self) -> &'static str {
-        "Counted"
-    }
-}
-
-impl Account {
-    fn count(&mut self) {
-        self.version += 1;
-        self.events.raise(Counted { version: self.version });
-    }
-}
-
-impl Entity for Account {
-    const TYPE: &'static str = "account";
-    const COALESCING: Coalescing = Coalescing::KeepAll;
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn events(&self) -> &Events {
-        &self.events
-    }
-
-    fn created_event(&self) -> Option<NewEvent> {
-        Some(Counted { version: self.version }.into())
-    }
-}
 
 /// Commits to an outbox, and tells what was acknowledged.
 #[derive(Clone)]
@@ -103,9 +59,20 @@ impl Service {
 
     /// One commit of an entity with so many events.
     pub(crate) async fn commit(&self, key: &str, events: u64) -> Result<()> {
+        for _ in 1..ATTEMPTS_MAX {
+            if self.try_commit(key, events).await? {
+                return Ok(());
+            }
+        }
+        Err(Error::new(format!("commit {key}: somebody else changes it all the time")))
+    }
+
+    /// Whether it was committed; if not, somebody else has changed the entity. That is a service
+    /// that was killed: what it sent over a network may arrive after its death.
+    async fn try_commit(&self, key: &str, events: u64) -> Result<bool> {
         let mut unit = self.outbox.unit();
         let found = unit.read::<Account>(key, key).await.attempt(|| format!("read {key}"))?;
-        let before = found.as_ref().map_or(0, |it| it.entity.version);
+        let before = found.as_ref().map_or(0, |it| it.entity.version());
         let changed = match found {
             Some(mut found) => {
                 for _ in 0..events {
@@ -113,27 +80,31 @@ impl Service {
                 }
                 unit.update(found.entity, found.etag)
             }
-            None => {
-                let (id, events) = (key.to_owned(), Events::for_new());
-                unit.create(Account { id, version: 1, events })
-            }
+            None => unit.create(Account::new(key)),
         };
         changed.attempt(|| format!("change {key}"))?;
-        let ids = commit_surely(&mut unit, key).await?;
+        let Some(ids) = commit_surely(&mut unit, key).await? else { return Ok(false) };
         say(format!("ack {key} {} {}", before + 1, ids.join(" ")));
-        Ok(())
+        Ok(true)
     }
 }
 
-/// Commits, again while nobody knows whether it happened, and returns the ids of the events.
-async fn commit_surely(unit: &mut UnitOfWork, key: &str) -> Result<Vec<String>> {
+/// Commits, again while nobody knows whether it happened, and returns the ids of the events; none
+/// if the entity has changed since it was read.
+async fn commit_surely(unit: &mut UnitOfWork, key: &str) -> Result<Option<Vec<String>>> {
     loop {
-        match unit.commit().await {
+        let error = match unit.commit().await {
             Ok(committed) => {
-                return Ok(committed.events.iter().map(|it| it.event.id.to_string()).collect());
+                let ids = committed.events.iter().map(|it| it.event.id.to_string());
+                return Ok(Some(ids.collect()));
             }
-            Err(error) if *error.kind() == ErrorKind::Unknown => {}
-            Err(error) => return Err(Error::new(format!("commit {key}")).because(error)),
+            Err(error) => error,
+        };
+        if matches!(error.kind(), ErrorKind::Conflict(_)) {
+            return Ok(None);
+        }
+        if *error.kind() != ErrorKind::Unknown {
+            return Err(Error::new(format!("commit {key}")).because(error));
         }
     }
 }

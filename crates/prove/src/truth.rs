@@ -63,6 +63,8 @@ pub struct Report {
     pub redriven_in_order: u64,
     /// What is wrong, in sentences.
     pub findings: Vec<String>,
+    /// What was done to the processes and what they said last, line by line, if something is wrong.
+    pub evidence: Vec<String>,
 }
 
 impl Truth {
@@ -94,6 +96,11 @@ impl Truth {
     /// Counts a broker that was stopped for a while.
     pub fn suspended(&mut self) {
         self.counts.outages += 1;
+    }
+
+    /// Notes something that is wrong.
+    pub fn found(&mut self, sentence: String) {
+        self.counts.find(sentence);
     }
 
     fn hear_line(&mut self, line: &str) -> Option<()> {
@@ -134,7 +141,7 @@ impl Truth {
             "stuck" => self.counts.find(format!("it is not all delivered: {rest}")),
             "disorder" => self.counts.find(format!("the inbox saw a gap or a late event: {rest}")),
             "end" => self.is_complete = true,
-            "calm" | "handled" | "redriven" | "drained" => {}
+            "calm" | "handled" | "left" | "redriven" | "drained" => {}
             _ => return None,
         }
         Some(())
@@ -231,6 +238,7 @@ impl Report {
         self.parked_changes += other.parked_changes;
         self.redriven_in_order += other.redriven_in_order;
         other.findings.into_iter().for_each(|it| self.find(it));
+        self.evidence.extend(other.evidence);
     }
 
     /// Whether everything is as it must be.

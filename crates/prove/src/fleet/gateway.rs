@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::fleet::scene;
+use crate::nats::patiently;
 use crate::say::say;
 
 /// Serves until it is killed.
@@ -17,8 +18,13 @@ pub(crate) async fn serve(directory: &Path, number: usize) -> Result<()> {
     let store = scene::store(directory).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let ids = Arc::new(RandomIds::new(Arc::clone(&clock)));
-    let opened = Gateway::open(Arc::new(store), clock, ids, GatewayOptions::default()).await;
-    let gateway = opened.attempt(|| "open the gateway")?;
+    let store = Arc::new(store);
+    let open = async || {
+        let (store, clock, ids) = (store.clone(), clock.clone(), ids.clone());
+        Gateway::open(store, clock, ids, GatewayOptions::default()).await
+    };
+    // A server that was just killed may have led.
+    let gateway = patiently(open).await.attempt(|| "open the gateway")?;
     let listener = TcpListener::bind("127.0.0.1:0").await.attempt(|| "listen")?;
     let address = listener.local_addr().attempt(|| "listen")?;
     announce(directory, number, &format!("cosmos+http://{address}"))?;

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::fleet::scene::{COUNT, Count, EVENT, Scene};
 use crate::mutant::Mutant;
+use crate::nats::patiently;
 use crate::say::say;
 
 const NAME: &str = "counter";
@@ -33,12 +34,16 @@ pub(crate) async fn follow(directory: &Path, number: usize, mutant: Option<Mutan
         .poll_interval(Duration::from_millis(500))
         .concurrency(Concurrency::Keyed(8))
         .batch_items_max(100);
-    // Its leases are waited for as those of a dead machine are: nobody promises that it is dead.
-    let processor = Processor::new(&scene.data, &scene.leases, NAME)
-        .instance(&format!("processor-{number}"))
-        .options(options);
     let counter = Counter::new(&scene.counts, mutant);
-    let started = processor.start(counter).await.attempt(|| "start the processor")?;
+    let start = async || {
+        // Its leases are waited for as those of a dead machine are: nobody promises its death.
+        let processor = Processor::new(&scene.data, &scene.leases, NAME)
+            .instance(&format!("processor-{number}"))
+            .options(options.clone());
+        processor.start(counter.clone()).await
+    };
+    // A server that was just killed may have led.
+    let started = patiently(start).await.attempt(|| "start the processor")?;
     say("ready".to_owned());
     started.run(CancellationToken::new()).await.attempt(|| "process the feed")?;
     Err(Error::new("process the feed: it ended by itself"))

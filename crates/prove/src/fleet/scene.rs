@@ -9,12 +9,11 @@ use millstream_core::{
 use millstream_crash::{Attempt, Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::nats;
+use crate::nats::{self, patiently};
 use crate::world::unless_exists;
 
 /// Ranges of the data: more than there are processors, so that each has some.
 const RANGES: u32 = 6;
-const DATABASE: &str = "fleet";
 /// The id of the entity of a key.
 pub(crate) const ENTITY: &str = "entity";
 /// What ids of events begin with; their number follows.
@@ -42,36 +41,39 @@ pub(crate) struct Count {
 }
 
 /// The name of the container that clients write to.
-pub(crate) fn data_name() -> Result<ContainerName> {
-    ContainerName::new(DATABASE, "data").attempt(|| "name a container")
+pub(crate) fn data_name(directory: &Path) -> Result<ContainerName> {
+    ContainerName::new(&database(directory), "data").attempt(|| "name a container")
 }
 
 impl Scene {
     /// Makes the containers, and opens them.
     pub(crate) async fn create(directory: &Path) -> Result<Self> {
         let store = store(directory).await?;
-        unless_exists(store.create_database(DATABASE).await)
+        let database = database(directory);
+        unless_exists(store.create_database(&database).await)
             .attempt(|| "create the database of the fleet")?;
         let key = PartitionKeyDefinition::hash("/partitionKey").attempt(|| "divide a container")?;
         let settings = ContainerSettings::new(key).default_ttl(TimeToLive::Never);
         for (name, ranges) in [("data", RANGES), ("leases", 1), ("counts", 1)] {
             let attempted = || format!("create the container \"{name}\"");
-            let name = ContainerName::new(DATABASE, name).attempt(attempted)?;
+            let name = ContainerName::new(&database, name).attempt(attempted)?;
             let created = store.create(&name, settings.clone().ranges(ranges)).await;
             unless_exists(created).attempt(attempted)?;
         }
-        Self::open_in(&store).await
+        Self::open_in(&store, &database).await
     }
 
     /// Opens the containers.
     pub(crate) async fn open(directory: &Path) -> Result<Self> {
-        Self::open_in(&store(directory).await?).await
+        let (store, database) = (store(directory).await?, database(directory));
+        // A server that was just killed may have led.
+        patiently(async || Self::open_in(&store, &database).await).await
     }
 
-    async fn open_in(store: &dyn Containers) -> Result<Self> {
+    async fn open_in(store: &dyn Containers, database: &str) -> Result<Self> {
         let open = async |name: &str| {
             let attempted = || format!("open the container \"{name}\"");
-            let name = ContainerName::new(DATABASE, name).attempt(attempted)?;
+            let name = ContainerName::new(database, name).attempt(attempted)?;
             store.open(&name).await.attempt(attempted)
         };
         let (data, leases) = (open("data").await?, open("leases").await?);
@@ -92,6 +94,13 @@ impl Scene {
     pub(crate) async fn count(&self, key: &str) -> Result<Count> {
         Ok(read(&self.counts, key, COUNT).await?.unwrap_or_default())
     }
+}
+
+/// The database of a fleet. It is called like nobody else's: while a gateway is dead, that of
+/// another fleet may get its port.
+fn database(directory: &Path) -> String {
+    let name = directory.file_name().unwrap_or(directory.as_os_str());
+    name.to_string_lossy().into_owned()
 }
 
 /// The store that all of them share.

@@ -178,7 +178,7 @@ impl Client {
             let address = Address::parse(&address, None).attempt(|| "read an address")?;
             let options = CosmosOptions::default().call_timeout(CALL_TIMEOUT);
             let opened = match Cosmos::connect(&address, Arc::clone(clock), options).await {
-                Ok(cosmos) => cosmos.open(&data_name()?).await,
+                Ok(cosmos) => cosmos.open(&data_name(directory)?).await,
                 Err(error) => Err(error),
             };
             match opened {

@@ -22,9 +22,10 @@ fn run_fleet(mutant: Option<Mutant>, rounds: u64) -> FleetReport {
         life_max: Duration::from_secs(2),
         scratch: scratch(),
         servers: 3,
+        kills_servers: false,
         mutant,
     };
-    prove_fleet(&options).unwrap()
+    prove_fleet(&options).unwrap_or_else(|error| panic!("{}", error.report()))
 }
 
 fn run(mutant: Option<Mutant>, rounds: u64) -> Report {
@@ -43,7 +44,8 @@ fn run_on(store: StoreKind, mutant: Option<Mutant>, rounds: u64) -> Report {
         store,
     };
     // The first finding is enough.
-    prove(&options, Report::is_well).unwrap()
+    let proved = prove(&options, Report::is_well);
+    proved.unwrap_or_else(|error| panic!("{}", error.report()))
 }
 
 #[test]

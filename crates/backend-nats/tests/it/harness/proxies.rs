@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-use crate::harness::ports::Port;
+use millstream_nats_servers::Port;
 
 /// Passes connections to one port on to another.
 #[derive(Debug)]
@@ -32,8 +32,8 @@ struct State {
 impl Proxy {
     /// Passes on to a port of this machine, whether somebody listens there or not.
     pub(crate) fn to(target: u16) -> Self {
-        let (port, line) = (Port::free(), Arc::new(Line::default()));
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.number)).unwrap();
+        let (port, line) = (Port::free().unwrap(), Arc::new(Line::default()));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.number())).unwrap();
         let accepting = Arc::clone(&line);
         thread::spawn(move || accept(&listener, target, &accepting));
         Self { port, line }
@@ -54,7 +54,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.line.change(|it| it.is_over = true);
         // Wakes the one who waits for connections.
-        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port.number));
+        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port.number()));
     }
 }
 
