@@ -1,6 +1,6 @@
 //! The messages of a range in order, for readers that come back page by page.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use millstream_core::Result;
@@ -18,12 +18,15 @@ const FEW: u64 = 16;
 const DISTANCE_MAX: u64 = 64;
 /// Consumers that are kept for readers that come back.
 const PULLS_MAX: usize = 16;
-/// For how long no consumer is made after one did not answer.
-const REST: Duration = Duration::from_secs(60);
+/// How long a reader waits for a consumer to be made before it reads without one.
+const MAKING_TIME_MAX: Duration = Duration::from_secs(2);
+/// For how long no consumer is made after one did not answer; twice as long every time.
+const REST_MIN: Duration = Duration::from_secs(5);
+const REST_MAX: Duration = Duration::from_secs(3600);
 
-/// Consumers that stand where a reader has left them.
-#[derive(Debug, Default)]
-pub(crate) struct Pulls(Mutex<Kept>);
+/// Consumers that stand where a reader has left them. A clone has the same ones.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pulls(Arc<Mutex<Kept>>);
 
 #[derive(Debug, Default)]
 struct Kept {
@@ -31,11 +34,52 @@ struct Kept {
     pulls: Vec<Pull>,
     /// By the monotonic clock.
     not_before: Duration,
+    /// How often in a row none could be made, or did not answer.
+    failures: u32,
+}
+
+/// How a consumer may be made.
+#[derive(Debug, PartialEq, Eq)]
+enum Making {
+    /// It is left alone for a while.
+    NotNow,
+    /// By a reader, who waits for it.
+    Waiting,
+    /// Only to find out whether it goes again, and without a reader who waits for it.
+    Probing,
 }
 
 impl Pulls {
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().expect("nothing panics while it holds the lock")
+    }
+
+    fn making(&self, now: Duration) -> Making {
+        let mut kept = self.kept();
+        if now < kept.not_before {
+            return Making::NotNow;
+        }
+        if kept.failures == 0 {
+            return Making::Waiting;
+        }
+        // Until it is known how this one ends there is no other.
+        kept.not_before = now + REST_MAX;
+        Making::Probing
+    }
+
+    /// Notes that a consumer could not be made or did not answer. Returns whether that is new.
+    fn failed(&self, now: Duration) -> bool {
+        let mut kept = self.kept();
+        let rest = REST_MIN.saturating_mul(1 << kept.failures.min(16));
+        kept.not_before = now + rest.min(REST_MAX);
+        kept.failures += 1;
+        kept.failures == 1
+    }
+
+    /// Notes that it goes.
+    fn worked(&self) {
+        let mut kept = self.kept();
+        (kept.failures, kept.not_before) = (0, Duration::ZERO);
     }
 
     fn take(&self, from: u64, filter: Option<&str>) -> Option<Pull> {
@@ -130,14 +174,35 @@ impl<'a> Reading<'a> {
     }
 
     async fn make(&mut self, next: u64) {
-        let now = self.shared.clock().monotonic();
-        if now < self.range.pulls.kept().not_before {
-            return;
+        match self.range.pulls.making(self.shared.clock().monotonic()) {
+            Making::NotNow => {}
+            Making::Waiting => {
+                let making = self.range.wire.pull_from(next, self.filters.many);
+                let made = tokio::time::timeout(MAKING_TIME_MAX, making).await;
+                let late = || Failure::Unreachable("no consumer was made in time".to_owned());
+                match made.unwrap_or_else(|_| Err(late())) {
+                    Ok(pull) => self.pull = Some(pull),
+                    Err(failure) => self.failed(&failure),
+                }
+            }
+            Making::Probing => self.probe(next),
         }
-        match self.range.wire.pull_from(next, self.filters.many).await {
-            Ok(pull) => self.pull = Some(pull),
-            Err(failure) => self.failed(&failure),
-        }
+    }
+
+    /// Finds out whether consumers can be made again. It ends by itself, at the latest with the
+    /// timeouts of its requests.
+    fn probe(&self, next: u64) {
+        let (wire, pulls) = (self.range.wire.clone(), self.range.pulls.clone());
+        let clock = Arc::clone(&self.shared.connection.options().clock);
+        let filter = self.filters.many.map(str::to_owned);
+        tokio::spawn(async move {
+            match wire.try_pull(next, filter.as_deref(), RUN_BYTES_MAX).await {
+                Ok(()) => pulls.worked(),
+                Err(_) => {
+                    pulls.failed(clock.monotonic());
+                }
+            }
+        });
     }
 
     /// A consumer is only the quicker way; there is another.
@@ -149,10 +214,58 @@ impl<'a> Reading<'a> {
             Failure::Unreachable(reason)
             | Failure::Unavailable(reason)
             | Failure::Refused(reason) => {
-                tracing::debug!(reason, "lost a consumer that reads the feed");
-                let until = self.shared.clock().monotonic() + REST;
-                self.range.pulls.kept().not_before = until;
+                // Said once: readers go on, and only the servers have more to do.
+                if self.range.pulls.failed(self.shared.clock().monotonic()) {
+                    let stream = self.range.wire.stream.as_str();
+                    tracing::warn!(
+                        stream,
+                        reason,
+                        "reads the feed without a consumer, which costs the servers more; may \
+                         this user publish to $JS.API.CONSUMER.>?"
+                    );
+                }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::container::reading::{Making, Pulls, REST_MAX};
+
+    #[track_caller]
+    fn check(pulls: &Pulls, second: u64, expected: &Making) {
+        assert_eq!(pulls.making(Duration::from_secs(second)), *expected, "at second {second}");
+    }
+
+    #[test]
+    fn who_may_not_make_consumers_tries_less_and_less() {
+        let pulls = Pulls::default();
+        check(&pulls, 0, &Making::Waiting);
+        assert!(pulls.failed(Duration::from_secs(1)));
+        check(&pulls, 5, &Making::NotNow);
+        check(&pulls, 6, &Making::Probing);
+        // One at a time.
+        check(&pulls, 7, &Making::NotNow);
+        assert!(!pulls.failed(Duration::from_secs(10)));
+        check(&pulls, 19, &Making::NotNow);
+        check(&pulls, 20, &Making::Probing);
+        for _ in 0..40 {
+            pulls.failed(Duration::from_secs(20));
+        }
+        check(&pulls, 19 + REST_MAX.as_secs(), &Making::NotNow);
+        check(&pulls, 20 + REST_MAX.as_secs(), &Making::Probing);
+    }
+
+    #[test]
+    fn who_may_make_them_again_does_so_at_once() {
+        let pulls = Pulls::default();
+        pulls.failed(Duration::ZERO);
+        check(&pulls, 5, &Making::Probing);
+        pulls.worked();
+        check(&pulls, 5, &Making::Waiting);
+        assert!(pulls.failed(Duration::from_secs(5)), "it is told again");
     }
 }

@@ -136,6 +136,19 @@ impl Wire {
         Ok(run)
     }
 
+    /// Whether a consumer can be made, and answers.
+    pub(crate) async fn try_pull(
+        &self,
+        from: u64,
+        filter: Option<&str>,
+        bytes_max: usize,
+    ) -> Answered<()> {
+        let mut pull = self.pull_from(from, filter).await?;
+        let ran = self.run_on(&mut pull, 1, bytes_max).await;
+        self.end_pull(pull).await;
+        ran.map(drop)
+    }
+
     /// Lets the server forget a consumer now. If this is lost it does so by itself.
     pub(crate) async fn end_pull(&self, pull: Pull) {
         let address = format!("$JS.API.CONSUMER.DELETE.{}.{}", self.stream, pull.name);

@@ -1,5 +1,7 @@
 //! Reading a long feed page by page, with what can happen to the consumer on the server.
 
+use std::time::Duration;
+
 use async_nats::jetstream;
 use futures_util::TryStreamExt;
 use millstream_core::conformance::Subject;
@@ -110,6 +112,27 @@ fn a_consumer_that_vanishes_is_replaced_on_one_server() {
 fn a_consumer_that_vanishes_is_replaced_on_a_cluster() {
     let Some(servers) = Servers::start(3) else { return };
     block_on(reads_all_while_consumers_vanish(&servers));
+}
+
+/// Nobody answers a request that is not allowed, so whoever waited for it would do so until the
+/// timeout, which is longer here than the whole test may take.
+#[test]
+fn who_may_not_make_consumers_reads_without_waiting_for_them() {
+    let permissions = r#"{ deny: "$JS.API.CONSUMER.>" }"#;
+    let user = format!("user: ada, password: x, permissions: {{ publish: {permissions} }}");
+    let lines = format!("authorization {{ users: [ {{ {user} }} ] }}");
+    let Some(servers) = Servers::start_with(1, &lines) else { return };
+    block_on(async {
+        let url = servers.url().replace("nats://", "nats://ada:x@");
+        let subject = OnNats::with(format!("{url}?timeout=900")).await;
+        let container = filled(&subject).await;
+        let (mut after, mut seen) = (beginning(&container).await, Vec::new());
+        while read(&container, &mut after, &mut seen).await {
+            // Long enough for another try.
+            subject.advance(Duration::from_secs(24 * 3600));
+        }
+        assert_eq!(seen.len(), COMMITS * ITEMS_PER_COMMIT);
+    });
 }
 
 /// What was replaced or deleted between two pages is not shown as it was before.
