@@ -17,6 +17,8 @@ use crate::stored::{self, HEAD, Head, item_id};
 
 const RETRY_WAIT_MIN: Duration = Duration::from_millis(5);
 const RETRY_WAIT_MAX: Duration = Duration::from_secs(1);
+/// How often a partition is taken over again because somebody else wrote in between.
+const TAKEOVERS_MAX: u32 = 10;
 
 /// The right to write one partition.
 #[derive(Clone)]
@@ -57,6 +59,9 @@ impl std::fmt::Debug for LedgerSetup {
 
 impl Ledger {
     /// Takes over a partition, whoever had it.
+    ///
+    /// What that one had under way may arrive while this happens, even after its death: then it
+    /// counts, and the partition is taken over as it is now.
     pub(crate) async fn open(setup: &LedgerSetup, partition: &str) -> Result<Self> {
         let mut ledger = Self {
             documents: Arc::clone(&setup.documents),
@@ -69,12 +74,18 @@ impl Ledger {
             etag: None,
             flaw: setup.flaw,
         };
-        if let Some((head, etag)) = ledger.head().await? {
-            ledger.commit = head.commit;
-            ledger.next_sequence = head.next_sequence;
-            ledger.etag = Some(etag);
+        for takeover in 1.. {
+            if let Some((head, etag)) = ledger.head().await? {
+                ledger.commit = head.commit;
+                ledger.next_sequence = head.next_sequence;
+                ledger.etag = Some(etag);
+            }
+            match ledger.commit(Vec::new(), ledger.next_sequence).await {
+                Err(error) if error.kind() == ErrorKind::Locked && takeover < TAKEOVERS_MAX => {}
+                Err(error) => return Err(error),
+                Ok(()) => break,
+            }
         }
-        ledger.commit(Vec::new(), ledger.next_sequence).await?;
         Ok(ledger)
     }
 

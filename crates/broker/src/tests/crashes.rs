@@ -38,6 +38,29 @@ fn a_fault_that_goes_away_is_not_noticed() {
     }
 }
 
+/// A store on the network may hear from a process that is dead already.
+#[test]
+fn what_a_dead_broker_had_under_way_may_arrive_while_the_next_one_takes_over() {
+    let world = World::new();
+    world.run(async |broker| {
+        broker.create_queue("q", QueueSettings::default()).await.unwrap();
+        broker.send("q", messages("a1")).await.unwrap();
+        world.plan(FaultPlan { at: Some((0, Fault::Late)), for_ever: false });
+        let sending = async { Some(broker.send("q", messages("a2")).await) };
+        let dying = async {
+            for _ in 0..50 {
+                yield_now().await;
+            }
+            None
+        };
+        assert!(or(sending, dying).await.is_none(), "nobody knows what became of it");
+    });
+    world.run(async |broker| {
+        assert_eq!(ids(&take(broker, "q", 9).await), "a1 a2");
+        broker.send("q", messages("a3")).await.unwrap();
+    });
+}
+
 #[test]
 fn a_store_that_stays_away_makes_the_entity_refuse_until_it_is_opened_again() {
     let mut world = World::new();

@@ -24,6 +24,8 @@ pub(super) enum Fault {
     LostRequest,
     /// It does not happen.
     Refused,
+    /// It happens right before the next commit to the same partition, whoever makes that.
+    Late,
 }
 
 /// Documents some of whose commits go wrong.
@@ -31,6 +33,8 @@ pub(super) struct Faulty {
     inner: Arc<dyn Documents>,
     commits: AtomicU64,
     plan: Mutex<FaultPlan>,
+    /// What is still on its way.
+    late: Mutex<Option<Batch>>,
 }
 
 /// Which commits go wrong.
@@ -54,6 +58,12 @@ impl Documents for Faulty {
         let number = self.commits.fetch_add(1, Ordering::SeqCst);
         let plan = *self.plan.lock().unwrap();
         let error = Error::new(ErrorKind::Unavailable, "commit").because("a planned fault");
+        let is_same = |it: &mut Batch| it.partition_key == batch.partition_key;
+        let late = self.late.lock().unwrap().take_if(is_same);
+        if let Some(late) = late {
+            // Whoever wanted it does not hear what became of it.
+            let _ = self.inner.commit(late).await;
+        }
         match plan.at {
             Some((at, Fault::LostReply)) if at == number => {
                 self.inner.commit(batch).await?;
@@ -61,6 +71,10 @@ impl Documents for Faulty {
             }
             Some((at, Fault::LostRequest)) if at == number => Err(error.with_unknown_effect()),
             Some((at, Fault::Refused)) if at == number => Err(error),
+            Some((at, Fault::Late)) if at == number => {
+                *self.late.lock().unwrap() = Some(batch);
+                Err(error.with_unknown_effect())
+            }
             Some((at, _)) if plan.for_ever && at < number => Err(error),
             _ => self.inner.commit(batch).await,
         }
@@ -100,8 +114,8 @@ impl World {
         });
         let mut container = container.unwrap();
         let inner = Arc::clone(&container.documents);
-        let (commits, plan) = (AtomicU64::new(0), Mutex::default());
-        let faulty = Arc::new(Faulty { inner, commits, plan });
+        let (commits, plan, late) = (AtomicU64::new(0), Mutex::default(), Mutex::default());
+        let faulty = Arc::new(Faulty { inner, commits, plan, late });
         container.documents = faulty.clone();
         let options = BrokerOptions::default();
         Self { clock, container, faulty, options, ticks: false, ids: Arc::default() }
