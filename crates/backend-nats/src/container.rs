@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use millstream_core::refusals::no_container;
 use millstream_core::{
     Batch, BatchOutcome, ChangeFeed, Clock, ContainerName, ContainerSettings, Continuation, Cursor,
     Documents, EffectiveKey, Error, ErrorKind, FeedMode, FeedPage, Item, ItemId, KeyRange,
@@ -200,8 +201,7 @@ impl Shared {
     }
 
     pub(crate) fn gone(&self) -> Error {
-        let error = Error::new(ErrorKind::NotFound, format!("find container \"{}\"", self.name));
-        error.because("it does not exist, or another one has its name now")
+        no_container(&self.name)
     }
 
     /// The range a key lies in.

@@ -7,6 +7,9 @@ use std::time::Duration;
 use async_nats::jetstream::stream::Config;
 use async_trait::async_trait;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use millstream_core::refusals::{
+    container_exists, database_exists, no_container, no_database, settings_changed,
+};
 use millstream_core::{
     BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, BoxFuture, Capabilities, ChangeFeed, Container,
     ContainerInfo, ContainerName, ContainerSettings, Containers, DatabaseInfo, Documents,
@@ -183,21 +186,17 @@ impl Containers for NatsStore {
     async fn create_database(&self, name: &str) -> Result<DatabaseInfo> {
         check_name(name)?;
         let catalog = &self.inner.catalog;
-        let exists = || {
-            let error = Error::new(ErrorKind::AlreadyExists, format!("create database {name:?}"));
-            error.because("there is one of this name")
-        };
         let subject = catalog.database(name);
         let Found { sequence, record } = catalog.get::<DatabaseRecord>(&subject).await?;
         if record.is_some() {
-            return Err(exists());
+            return Err(database_exists(name));
         }
         let number = catalog.next_number("database").await?;
         let now = self.inner.connection.options().clock.now();
         let record = DatabaseRecord::new(name, number, now);
         match catalog.put(&subject, sequence, &record).await? {
             Written::Done(_) => Ok(record.info()),
-            Written::Conflict => Err(exists()),
+            Written::Conflict => Err(database_exists(name)),
         }
     }
 
@@ -230,16 +229,11 @@ impl Containers for NatsStore {
     ) -> Result<ContainerInfo> {
         settings.check()?;
         let Inner { connection, catalog, .. } = &*self.inner;
-        let exists = || {
-            let attempted = format!("create container \"{name}\"");
-            let error = Error::new(ErrorKind::AlreadyExists, attempted);
-            error.because("there is one of this name")
-        };
         let (_, database) = self.database(name.database()).await?;
         let subject = catalog.container(database.number, name.container());
         let Found { sequence, record } = catalog.get::<ContainerRecord>(&subject).await?;
         if record.is_some() {
-            return Err(exists());
+            return Err(container_exists(name));
         }
         let number = catalog.next_number("container").await?;
         let id = ResourceId { database: database.number, container: number };
@@ -264,7 +258,8 @@ impl Containers for NatsStore {
             Written::Conflict => {
                 self.remove_streams(record.unfinished()).await?;
                 let found: Found<ContainerRecord> = catalog.get(&subject).await?;
-                Err(if found.record.is_some() { exists() } else { interrupted(name) })
+                let is_there = found.record.is_some();
+                Err(if is_there { container_exists(name) } else { interrupted(name) })
             }
         }
     }
@@ -280,9 +275,7 @@ impl Containers for NatsStore {
             let (subject, sequence, old) = self.record(name).await?;
             let info = old.info(sequence)?;
             if if_match.as_ref().is_some_and(|etag| *etag != info.etag) {
-                let error = Error::new(ErrorKind::PreconditionFailed, attempted());
-                let reason = "they have changed since they were read; read them again";
-                return Err(error.because(reason));
+                return Err(settings_changed(name));
             }
             settings.check_replacing(&info.settings)?;
             let now = self.inner.connection.options().clock.now();
@@ -366,14 +359,4 @@ pub(crate) fn item_bytes_max(connection: &Connection) -> usize {
 fn interrupted(name: &ContainerName) -> Error {
     let error = Error::new(ErrorKind::Unavailable, format!("create container \"{name}\""));
     error.because("it took so long that maintenance took it for abandoned; try again")
-}
-
-fn no_database(name: &str) -> Error {
-    let error = Error::new(ErrorKind::NotFound, format!("find database {name:?}"));
-    error.because("there is none of this name")
-}
-
-fn no_container(name: &ContainerName) -> Error {
-    let error = Error::new(ErrorKind::NotFound, format!("find container \"{name}\""));
-    error.because("it does not exist, or another one has its name now")
 }

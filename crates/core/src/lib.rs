@@ -56,6 +56,7 @@ mod partition_key;
 mod patch;
 mod ports;
 mod range;
+pub mod refusals;
 mod rfc3339;
 
 pub use crate::batch::{

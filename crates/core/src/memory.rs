@@ -21,11 +21,12 @@ use event_listener::Event;
 
 use crate::memory::handle::Handle;
 use crate::memory::state::ContainerState;
+use crate::refusals::{container_exists, database_exists, no_container, no_database};
 use crate::{
     BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, Capabilities, ChangeFeed, Clock, Container,
     ContainerInfo, ContainerName, ContainerSettings, Containers, DatabaseInfo, Documents,
-    EffectiveKey, Error, ErrorKind, Etag, ITEM_BYTES_MAX, RangeId, RangeInfo, ResourceId, Result,
-    Timestamp, check_name,
+    EffectiveKey, Etag, ITEM_BYTES_MAX, RangeId, RangeInfo, ResourceId, Result, Timestamp,
+    check_name,
 };
 
 /// A store in memory. Clones share their content.
@@ -133,8 +134,7 @@ impl Containers for Memory {
         let created_at = self.shared.clock.now();
         let mut state = self.lock();
         if state.databases.contains_key(name) {
-            let error = Error::new(ErrorKind::AlreadyExists, format!("create database {name:?}"));
-            return Err(error.because("there is one of this name"));
+            return Err(database_exists(name));
         }
         state.databases_made += 1;
         let resource_id = state.databases_made;
@@ -168,9 +168,7 @@ impl Containers for Memory {
         let database = state.databases.get(name.database());
         let database = database.ok_or_else(|| no_database(name.database()))?.resource_id;
         if state.names.contains_key(name) {
-            let attempted = format!("create container \"{name}\"");
-            let error = Error::new(ErrorKind::AlreadyExists, attempted);
-            return Err(error.because("there is one of this name"));
+            return Err(container_exists(name));
         }
         let resource_id = ResourceId { database, container: state.containers_made + 1 };
         let container = ContainerState::new(name.clone(), resource_id, settings, now)?;
@@ -233,14 +231,4 @@ impl Containers for Memory {
     ) -> Result<RangeInfo> {
         self.with_named(name, |container, _| container.merge(left, right))
     }
-}
-
-fn no_database(name: &str) -> Error {
-    let error = Error::new(ErrorKind::NotFound, format!("find database {name:?}"));
-    error.because("there is none of this name")
-}
-
-fn no_container(name: &ContainerName) -> Error {
-    let error = Error::new(ErrorKind::NotFound, format!("find container \"{name}\""));
-    error.because("it does not exist, or another one has its name now")
 }

@@ -6,6 +6,9 @@ use std::sync::atomic::Ordering;
 use async_lock::{Mutex as AsyncMutex, MutexGuardArc};
 use async_trait::async_trait;
 use futures_channel::oneshot;
+use millstream_core::refusals::{
+    container_exists, database_exists, no_container, no_database, settings_changed,
+};
 use millstream_core::{
     BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, Capabilities, Container, ContainerInfo, ContainerName,
     ContainerSettings, Containers, DatabaseInfo, EffectiveKey, Error, ErrorKind, Etag,
@@ -52,11 +55,7 @@ impl Containers for Store {
         let (info, counters) = {
             let catalog = read(&self.inner.catalog);
             if catalog.databases.contains_key(name) {
-                return Err(Error::new(
-                    ErrorKind::AlreadyExists,
-                    format!("create the database {name:?}"),
-                )
-                .because("there is one of that name"));
+                return Err(database_exists(name));
             }
             let mut counters = catalog.counters;
             let resource_id = counters.next_database;
@@ -112,9 +111,7 @@ impl Containers for Store {
             let catalog = read(&self.inner.catalog);
             let database = database(&catalog, name.database())?.resource_id;
             if catalog.containers.contains_key(name) {
-                let attempted = format!("create the container \"{name}\"");
-                return Err(Error::new(ErrorKind::AlreadyExists, attempted)
-                    .because("there is one of that name"));
+                return Err(container_exists(name));
             }
             let mut counters = catalog.counters;
             let container = counters.next_container;
@@ -167,11 +164,7 @@ impl Containers for Store {
         let old = container.info();
         settings.check_replacing(&old.settings)?;
         if if_match.is_some_and(|it| it != old.etag) {
-            return Err(Error::new(
-                ErrorKind::PreconditionFailed,
-                format!("replace the container \"{name}\""),
-            )
-            .because("it has changed since it was read; read it again"));
+            return Err(settings_changed(name));
         }
         // The number of ranges is a wish at creation; splits and merges change it later.
         let settings = ContainerSettings { ranges: old.settings.ranges, ..settings };
@@ -300,10 +293,7 @@ impl Containers for Store {
 
 impl Inner {
     pub(crate) fn container(&self, name: &ContainerName) -> Result<Arc<ContainerState>> {
-        read(&self.catalog).containers.get(name).cloned().ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("find the container \"{name}\""))
-                .because("there is none of that name")
-        })
+        read(&self.catalog).containers.get(name).cloned().ok_or_else(|| no_container(name))
     }
 
     /// Makes a change of the catalog durable, then visible. It is carried through even if the
@@ -499,10 +489,7 @@ fn sources_of(
 }
 
 fn database<'c>(catalog: &'c Catalog, name: &str) -> Result<&'c DatabaseInfo> {
-    catalog.databases.get(name).ok_or_else(|| {
-        Error::new(ErrorKind::NotFound, format!("find the database {name:?}"))
-            .because("there is none of that name; create it first")
-    })
+    catalog.databases.get(name).ok_or_else(|| no_database(name))
 }
 
 fn live_range(container: &ContainerState, id: RangeId) -> Result<Arc<RangeState>> {

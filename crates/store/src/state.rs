@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use bytes::Bytes;
 use event_listener::Event;
 use fjall::Slice;
+use millstream_core::refusals::no_container;
 use millstream_core::{
     ContainerInfo, ContainerSettings, EffectiveKey, Error, ErrorKind, KeyRange, Lsn, RangeId,
     RangeInfo, Result, TimeToLive, Timestamp,
@@ -164,9 +165,7 @@ impl ContainerState {
         if !self.is_dropped.load(Ordering::Acquire) {
             return Ok(());
         }
-        let name = self.info().name.to_string();
-        Err(Error::new(ErrorKind::NotFound, format!("use the container {name:?}"))
-            .because("it has been deleted"))
+        Err(no_container(&self.info().name))
     }
 
     pub(crate) fn drop_it(&self) {

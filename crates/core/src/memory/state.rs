@@ -3,10 +3,11 @@ use std::collections::BTreeMap;
 use crate::memory::feed::{Forgotten, Version};
 use crate::memory::guards::Guard;
 use crate::memory::ranges::Range;
+use crate::refusals::settings_changed;
 use crate::{
     Batch, BatchOutcome, Change, ChangeKind, ContainerInfo, ContainerName, ContainerSettings,
-    CurrentItems, EffectiveKey, Error, ErrorKind, Etag, Item, ItemId, Lsn, NewBody,
-    OperationResult, PartitionKey, ResourceId, Result, Step, TimeToLive, Timestamp,
+    CurrentItems, EffectiveKey, Etag, Item, ItemId, Lsn, NewBody, OperationResult, PartitionKey,
+    ResourceId, Result, Step, TimeToLive, Timestamp,
 };
 
 /// Items in the order scans return them.
@@ -86,9 +87,7 @@ impl ContainerState {
         now: Timestamp,
     ) -> Result<ContainerInfo> {
         if if_match.is_some_and(|etag| etag != self.info.etag) {
-            let attempted = format!("replace the settings of \"{}\"", self.info.name);
-            let error = Error::new(ErrorKind::PreconditionFailed, attempted);
-            return Err(error.because("they have changed since they were read; read them again"));
+            return Err(settings_changed(&self.info.name));
         }
         settings.check_replacing(&self.info.settings)?;
         self.info.settings = settings;

@@ -1,26 +1,19 @@
 use futures_util::future::join;
 
+use crate::Settlement;
 use crate::conformance::MessageSubject;
 use crate::conformance::messages::harness::{
-    MANY, accept, complete, drain, ids, messages, must, nothing, receive,
+    Begun, MANY, accept, begin, complete, drain, ids, messages, must, nothing, receive, refused,
 };
-use crate::{ErrorKind, Settlement};
 
 pub(super) async fn subscriber_4_a_lock_that_is_not_renewed_ends(subject: &dyn MessageSubject) {
-    let publisher = subject.publisher().await;
-    must(publisher.publish(messages("a1 a2")).await);
-    let subscriber = subject.subscriber().await;
-    let session = accept(subject, &*subscriber).await;
-    let received = receive(subject, &*session, 2).await;
+    let Begun { subscriber, session, received, .. } = begin(subject, "a1 a2", 2).await;
     complete(&*session, &received[..1]).await;
     // The session is offered again, which is how everybody hears that the lock has ended.
     let next = accept(subject, &*subscriber).await;
-    let Err(error) = session.settle(&received[1..], Settlement::Complete).await else {
-        panic!("a message was settled after its lock had ended");
-    };
-    assert_eq!(error.kind(), ErrorKind::PreconditionFailed);
-    let Err(error) = session.renew().await else { panic!("a lock that has ended was renewed") };
-    assert_eq!(error.kind(), ErrorKind::PreconditionFailed);
+    let late = session.settle(&received[1..], Settlement::Complete).await;
+    refused(late, "a message was settled after its lock had ended");
+    refused(session.renew().await, "a lock that has ended was renewed");
     let again = receive(subject, &*next, 1).await;
     assert_eq!((ids(&again), again[0].delivery_count), ("a2".to_owned(), 2));
     complete(&*next, &again).await;
@@ -29,11 +22,7 @@ pub(super) async fn subscriber_4_a_lock_that_is_not_renewed_ends(subject: &dyn M
 }
 
 pub(super) async fn subscriber_4_a_renewed_lock_stays(subject: &dyn MessageSubject) {
-    let publisher = subject.publisher().await;
-    must(publisher.publish(messages("a1")).await);
-    let subscriber = subject.subscriber().await;
-    let session = accept(subject, &*subscriber).await;
-    let received = receive(subject, &*session, 1).await;
+    let Begun { subscriber, session, received, .. } = begin(subject, "a1", 1).await;
     let pause = subject.lock_duration() / 3;
     let holding = async {
         for _ in 0..6 {
@@ -50,11 +39,7 @@ pub(super) async fn subscriber_4_a_renewed_lock_stays(subject: &dyn MessageSubje
 pub(super) async fn subscriber_4_what_a_dead_receiver_had_comes_again_in_order(
     subject: &dyn MessageSubject,
 ) {
-    let publisher = subject.publisher().await;
-    must(publisher.publish(messages("a1 a2 a3 a4")).await);
-    let subscriber = subject.subscriber().await;
-    let session = accept(subject, &*subscriber).await;
-    let received = receive(subject, &*session, 3).await;
+    let Begun { publisher, subscriber, session, received } = begin(subject, "a1 a2 a3 a4", 3).await;
     complete(&*session, &received[..1]).await;
     subject.crash().await;
     drop((session, subscriber));
@@ -65,21 +50,15 @@ pub(super) async fn subscriber_4_what_a_dead_receiver_had_comes_again_in_order(
 }
 
 pub(super) async fn subscriber_4_a_late_settlement_is_refused(subject: &dyn MessageSubject) {
-    let publisher = subject.publisher().await;
-    must(publisher.publish(messages("a1 a2")).await);
-    let subscriber = subject.subscriber().await;
-    let session = accept(subject, &*subscriber).await;
-    let received = receive(subject, &*session, 1).await;
+    let Begun { subscriber: _first, session, received, .. } = begin(subject, "a1 a2", 1).await;
     subject.crash().await;
     let other = subject.subscriber().await;
     let next = accept(subject, &*other).await;
     let again = receive(subject, &*next, 1).await;
     assert_eq!(ids(&again), "a1");
     // The first receiver does not know that it is dead.
-    let Err(error) = session.settle(&received, Settlement::Complete).await else {
-        panic!("a message was settled that somebody else has");
-    };
-    assert_eq!(error.kind(), ErrorKind::PreconditionFailed);
+    let late = session.settle(&received, Settlement::Complete).await;
+    refused(late, "a message was settled that somebody else has");
     must(next.settle(&again, Settlement::Abandon).await);
     let again = receive(subject, &*next, 2).await;
     assert_eq!(ids(&again), "a1 a2");
@@ -87,11 +66,7 @@ pub(super) async fn subscriber_4_a_late_settlement_is_refused(subject: &dyn Mess
 }
 
 pub(super) async fn subscriber_5_a_dead_letter_keeps_its_reason(subject: &dyn MessageSubject) {
-    let publisher = subject.publisher().await;
-    must(publisher.publish(messages("a1 a2")).await);
-    let subscriber = subject.subscriber().await;
-    let session = accept(subject, &*subscriber).await;
-    let received = receive(subject, &*session, 1).await;
+    let Begun { subscriber, session, received, .. } = begin(subject, "a1 a2", 1).await;
     let (reason, description) = ("Unknown \u{e9}".to_owned(), "cannot be read".to_owned());
     must(session.settle(&received, Settlement::DeadLetter { reason, description }).await);
     let next = receive(subject, &*session, 1).await;

@@ -1,9 +1,12 @@
 //! Small helpers of the suite for messages.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::conformance::MessageSubject;
-use crate::{Delivery, Message, Result, SessionReceiver, Settlement, Subscriber};
+use crate::{
+    Delivery, ErrorKind, Message, Publisher, Result, SessionReceiver, Settlement, Subscriber,
+};
 
 /// Most messages received at once.
 pub(super) const MANY: usize = 100;
@@ -23,6 +26,31 @@ pub(super) fn message(id: &str) -> Message {
 #[track_caller]
 pub(super) fn must<T>(outcome: Result<T>) -> T {
     outcome.unwrap_or_else(|error| panic!("{}", error.report()))
+}
+
+/// It must have been refused because the lock is gone; if not, `otherwise` says what is wrong.
+#[track_caller]
+pub(super) fn refused<T>(outcome: Result<T>, otherwise: &str) {
+    let Err(error) = outcome else { panic!("{otherwise}") };
+    assert_eq!(error.kind(), ErrorKind::PreconditionFailed, "{}", error.report());
+}
+
+/// A subscriber with a session and its first messages.
+pub(super) struct Begun {
+    pub(super) publisher: Arc<dyn Publisher>,
+    pub(super) subscriber: Arc<dyn Subscriber>,
+    pub(super) session: Box<dyn SessionReceiver>,
+    pub(super) received: Vec<Delivery>,
+}
+
+/// Sends messages, and receives the first `count` of the session that is offered.
+pub(super) async fn begin(subject: &dyn MessageSubject, sent: &str, count: usize) -> Begun {
+    let publisher = subject.publisher().await;
+    must(publisher.publish(messages(sent)).await);
+    let subscriber = subject.subscriber().await;
+    let session = accept(subject, &*subscriber).await;
+    let received = receive(subject, &*session, count).await;
+    Begun { publisher, subscriber, session, received }
 }
 
 /// The next session; there must be one.

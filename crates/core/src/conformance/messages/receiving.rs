@@ -4,7 +4,8 @@ use futures_util::future::{join, join_all};
 
 use crate::conformance::MessageSubject;
 use crate::conformance::messages::harness::{
-    MANY, MOMENT, accept, complete, drain, ids, message, messages, must, nothing, receive,
+    Begun, MANY, MOMENT, accept, begin, complete, drain, ids, message, messages, must, nothing,
+    receive, refused,
 };
 use crate::{ErrorKind, Settlement};
 
@@ -95,16 +96,10 @@ pub(super) async fn subscriber_1_a_receiver_waits_for_messages(subject: &dyn Mes
 pub(super) async fn subscriber_2_an_abandoned_message_comes_again_first(
     subject: &dyn MessageSubject,
 ) {
-    let publisher = subject.publisher().await;
-    must(publisher.publish(messages("a1 a2 a3")).await);
-    let subscriber = subject.subscriber().await;
-    let session = accept(subject, &*subscriber).await;
-    let received = receive(subject, &*session, 1).await;
+    let Begun { subscriber, session, received, .. } = begin(subject, "a1 a2 a3", 1).await;
     must(session.settle(&received, Settlement::Abandon).await);
-    let Err(error) = session.settle(&received, Settlement::Complete).await else {
-        panic!("a delivery that is over was settled");
-    };
-    assert_eq!(error.kind(), ErrorKind::PreconditionFailed);
+    let late = session.settle(&received, Settlement::Complete).await;
+    refused(late, "a delivery that is over was settled");
     let again = receive(subject, &*session, 3).await;
     assert_eq!(ids(&again), "a1 a2 a3");
     assert_eq!((again[0].delivery_count, again[1].delivery_count), (2, 1));
@@ -116,26 +111,16 @@ pub(super) async fn subscriber_2_an_abandoned_message_comes_again_first(
 pub(super) async fn subscriber_2_a_closed_session_goes_on_where_it_was(
     subject: &dyn MessageSubject,
 ) {
-    let publisher = subject.publisher().await;
-    must(publisher.publish(messages("a1 a2 a3 a4")).await);
-    let subscriber = subject.subscriber().await;
-    let session = accept(subject, &*subscriber).await;
-    let received = receive(subject, &*session, 3).await;
+    let Begun { subscriber, session, received, .. } = begin(subject, "a1 a2 a3 a4", 3).await;
     complete(&*session, &received[..1]).await;
     must(session.close().await);
-    let Err(error) = session.settle(&received[1..], Settlement::Complete).await else {
-        panic!("a session that was closed settles");
-    };
-    assert_eq!(error.kind(), ErrorKind::PreconditionFailed);
+    let late = session.settle(&received[1..], Settlement::Complete).await;
+    refused(late, "a session that was closed settles");
     assert_eq!(drain(subject, &*subscriber, 3).await, ["a2", "a3", "a4"]);
 }
 
 pub(super) async fn subscriber_2_a_deferred_message_steps_aside(subject: &dyn MessageSubject) {
-    let publisher = subject.publisher().await;
-    must(publisher.publish(messages("a1 a2")).await);
-    let subscriber = subject.subscriber().await;
-    let session = accept(subject, &*subscriber).await;
-    let received = receive(subject, &*session, 1).await;
+    let Begun { subscriber, session, received, .. } = begin(subject, "a1 a2", 1).await;
     must(session.settle(&received, Settlement::Defer).await);
     let next = receive(subject, &*session, 1).await;
     assert_eq!(ids(&next), "a2");
