@@ -19,6 +19,8 @@ use crate::stored::{self, Definition, DocumentKind, EntityDocument};
 const PAGE: PageSize = PageSize { items_max: 1000, bytes_max: PageSize::BYTES_MAX };
 /// Documents that are removed together.
 const REMOVED_TOGETHER: usize = 90;
+/// How often something may be gone that was there a moment ago.
+const SURPRISES_MAX: u32 = 10;
 
 /// Takes over a queue or topic and brings it into memory.
 pub(crate) async fn entity(
@@ -68,6 +70,7 @@ pub(crate) async fn catalog(documents: &Arc<dyn Documents>) -> Result<Vec<Entity
 /// Removes all documents of an entity that is gone.
 pub(crate) async fn remove(documents: &Arc<dyn Documents>, partition: &str) -> Result<()> {
     let partition_key = PartitionKey::from(partition);
+    let mut surprises = 0;
     loop {
         let scope = ScanScope::Partition(partition_key.clone());
         let page = documents.scan(&scope, None, PageSize::items(REMOVED_TOGETHER)).await?;
@@ -75,7 +78,16 @@ pub(crate) async fn remove(documents: &Arc<dyn Documents>, partition: &str) -> R
             return Ok(());
         }
         let operations = page.items.iter().map(|it| stored::delete(it.id.as_str())).collect();
-        documents.commit(Batch { partition_key: partition_key.clone(), operations }).await?;
+        let batch = Batch { partition_key: partition_key.clone(), operations };
+        match documents.commit(batch).await {
+            // What a dead broker wanted to remove may be removed after its death.
+            Err(error) if error.kind() == ErrorKind::NotFound && surprises < SURPRISES_MAX => {
+                surprises += 1;
+            }
+            outcome => {
+                outcome?;
+            }
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::tests::world::{Fault, FaultPlan, World, ids, messages, settle, take};
 use crate::{QueueSettings, SubscriptionSettings, TopicSettings};
 
-const FAULTS: [Fault; 3] = [Fault::LostReply, Fault::LostRequest, Fault::Refused];
+const FAULTS: [Fault; 4] = [Fault::LostReply, Fault::LostRequest, Fault::Refused, Fault::Late];
 
 #[test]
 fn a_fault_that_goes_away_is_not_noticed() {
