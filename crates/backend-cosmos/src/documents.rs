@@ -13,7 +13,7 @@ use millstream_core::{
 use crate::account::single;
 use crate::batch_wire::{self, FAILED_DEPENDENCY, ResultWire};
 use crate::container::{OpenContainer, driver_key};
-use crate::failure::{Access, refused_operation, unreadable};
+use crate::failure::{Access, refused_operation, unreadable, was_tried_before};
 use crate::scan;
 
 const OK: u16 = 200;
@@ -42,10 +42,12 @@ impl Documents for OpenContainer {
             .with_body(batch_wire::encode(&batch));
         let response = self.account.call(operation, &attempted, access).await?;
         let lsn = newest(&response);
+        let is_doubtful = access == Access::Write && was_tried_before(&response.diagnostics());
         let body = single(response, &attempted, access)?;
         let results: Vec<ResultWire> =
             serde_json::from_slice(&body).map_err(|error| unreadable(&attempted, error, access))?;
-        refusal(&batch, &results)?;
+        refusal(&batch, &results)
+            .map_err(|error| if is_doubtful { error.with_unknown_effect() } else { error })?;
         if results.len() != batch.operations.len() {
             return Err(unreadable(&attempted, "the answer has another number of results", access));
         }

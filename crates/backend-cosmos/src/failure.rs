@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::time::Duration;
 
-use azure_data_cosmos_driver::CosmosError;
+use azure_data_cosmos_driver::{CosmosError, DiagnosticsContext, RequestDiagnostics};
 use millstream_core::{Error, ErrorKind};
 use serde::Deserialize;
 
@@ -28,6 +28,8 @@ const DNS_FAILED: u16 = 20012;
 const HTTP2_INCOMPATIBLE: u16 = 20015;
 /// Statuses that the SDK makes up itself begin here.
 const OF_CLIENT_MIN: u16 = 20_000;
+/// Statuses from here on tell of a failure.
+const REFUSED_MIN: u16 = 400;
 /// Longest part of a message of the service that is kept.
 const MESSAGE_CHARS_MAX: usize = 500;
 
@@ -45,7 +47,33 @@ pub(crate) fn failure(error: &CosmosError, attempted: impl Into<String>, access:
     let headers = error.response().map(|it| it.headers());
     let retry_after = headers.and_then(|it| it.retry_after_ms).map(Duration::from_millis);
     let message = message(error);
-    decide(code, sub, attempted, access, retry_after).because(message)
+    let error_of_last = decide(code, sub, attempted, access, retry_after).because(message);
+    let is_doubtful = error.diagnostics().is_some_and(|it| was_tried_before(&it));
+    if is_doubtful && access == Access::Write {
+        return error_of_last.with_unknown_effect();
+    }
+    error_of_last
+}
+
+/// Whether the SDK had sent the request before, and nobody knows what became of that.
+///
+/// It repeats writes by itself. Then the last answer may be about what an earlier attempt did: an
+/// item that exists may be ours.
+pub(crate) fn was_tried_before(diagnostics: &DiagnosticsContext) -> bool {
+    let requests = diagnostics.requests();
+    let lost_on_the_way = |it: &RequestDiagnostics| {
+        it.failed_transport_shards().iter().any(|it| it.request_sent().may_have_been_sent())
+    };
+    let is_open = |it: &RequestDiagnostics| {
+        let status = it.status();
+        let code = u16::from(status.status_code());
+        let sub = status.sub_status().map_or(0, |it| it.value());
+        it.request_sent().may_have_been_sent() && REFUSED_MIN <= code && !kind(code, sub).1
+    };
+    let earlier = requests.split_last().map(|(_, earlier)| earlier).unwrap_or_default();
+    diagnostics.retained_request_count() < diagnostics.request_count()
+        || requests.iter().any(lost_on_the_way)
+        || earlier.iter().any(is_open)
 }
 
 /// The error of one operation of a batch, without a cause.

@@ -25,6 +25,9 @@ const SERVE: u16 = 0;
 /// All is served, but answers to batches are kept back.
 const LOSE: u16 = 1;
 
+/// The next batch is served, but its answer is that nobody knows; then all is served.
+const LOSE_ONE: u16 = 2;
+
 /// A gateway that does not always do what it is asked for, and a container behind it.
 struct Unreliable {
     _serving: Serving,
@@ -67,11 +70,16 @@ impl Unreliable {
 
 async fn moody(mood: Arc<AtomicU16>, request: Request, next: Next) -> Response {
     let is_batch = request.headers().contains_key("x-ms-cosmos-is-batch-request");
-    let mood = mood.load(Ordering::SeqCst);
+    let shared = mood;
+    let mut mood = shared.load(Ordering::SeqCst);
     if !is_batch || mood == SERVE {
         return next.run(request).await;
     }
-    if mood == LOSE {
+    if mood == LOSE_ONE {
+        shared.store(SERVE, Ordering::SeqCst);
+        next.run(request).await;
+        mood = 503;
+    } else if mood == LOSE {
         next.run(request).await;
         return std::future::pending().await;
     }
@@ -92,6 +100,20 @@ fn a_commit_whose_answer_is_lost_may_have_happened() {
         assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::None));
         service.mood.store(SERVE, Ordering::SeqCst);
         assert!(service.has("1").await, "it did happen");
+    });
+}
+
+/// The SDK repeats writes by itself.
+#[test]
+fn a_commit_that_meets_its_own_first_attempt_may_have_happened() {
+    block_on(async {
+        let service = Unreliable::new().await;
+        service.mood.store(LOSE_ONE, Ordering::SeqCst);
+        let error = service.create("1").await.unwrap_err();
+        assert_eq!(error.effect(), Effect::Unknown, "{}", error.report());
+        assert!(service.has("1").await, "it did happen");
+        let error = service.create("1").await.unwrap_err();
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::AlreadyExists, Effect::None));
     });
 }
 

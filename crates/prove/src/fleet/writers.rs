@@ -132,7 +132,7 @@ impl Writer {
             };
             if error.kind() == ErrorKind::AlreadyExists {
                 self.ledger.happened += 1;
-                if !is_doubtful {
+                if !is_doubtful && error.effect() == Effect::None {
                     let report = error.report();
                     let finding = format!("{key} has number {number}, which was denied: {report}");
                     self.ledger.findings.push(finding);

@@ -22,7 +22,8 @@ fn run_fleet(mutant: Option<Mutant>, rounds: u64) -> FleetReport {
         life_max: Duration::from_secs(2),
         scratch: scratch(),
         servers: 3,
-        kills_servers: false,
+        // A bug is found by the death of whoever has it.
+        kills_servers: mutant.is_none(),
         mutant,
     };
     prove_fleet(&options).unwrap_or_else(|error| panic!("{}", error.report()))
@@ -70,6 +71,7 @@ fn a_fleet_loses_and_reorders_nothing_whichever_two_are_killed() {
     let report = run_fleet(None, 6);
     assert!(report.is_well(), "{report:#?}");
     assert_eq!((report.kills(), report.delivered), (6, report.commits), "{report:#?}");
+    assert_eq!(report.servers_killed, 1, "{report:#?}");
 }
 
 #[test]
