@@ -184,16 +184,16 @@ mod tests {
     use crate::node::{Found, who_greets};
 
     #[track_caller]
-    fn check(greeting: &str, expected: Found) {
-        assert_eq!(who_greets(greeting, "node-0"), expected);
+    fn check(greeting: &str, expected: &Found) {
+        assert_eq!(who_greets(greeting, "node-0"), *expected);
     }
 
     #[test]
     fn a_server_is_known_by_its_name() {
-        check("INFO {\"server_id\":\"N\",\"server_name\":\"node-0\"}\r\n", Found::Itself);
+        check("INFO {\"server_id\":\"N\",\"server_name\":\"node-0\"}\r\n", &Found::Itself);
         let other = "INFO {\"server_name\":\"node-01\"}";
-        check(other, Found::Another(other.to_owned()));
-        check("HTTP/1.1 400 Bad Request\r\n", Found::Another("HTTP/1.1 400 Bad Request".into()));
-        check("", Found::Nobody);
+        check(other, &Found::Another(other.to_owned()));
+        check("HTTP/1.1 400 Bad Request\r\n", &Found::Another("HTTP/1.1 400 Bad Request".into()));
+        check("", &Found::Nobody);
     }
 }

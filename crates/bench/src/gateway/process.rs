@@ -2,12 +2,13 @@
 
 use std::{
     env, fs,
-    net::{SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
 };
 
+use millstream_nats_servers::Port;
 use tempfile::TempDir;
 
 use crate::{
@@ -27,6 +28,7 @@ const REST: Duration = Duration::from_millis(500);
 pub(super) struct Prepared {
     command: Command,
     pub(super) address: SocketAddr,
+    port: Port,
 }
 
 /// How a start went.
@@ -43,6 +45,7 @@ pub(super) struct Start {
 pub(super) struct ServerProcess {
     child: Child,
     address: SocketAddr,
+    _port: Port,
     _place: TempDir,
 }
 
@@ -70,10 +73,11 @@ pub(super) fn millstream(program: &Path, place: &Path) -> Result<Prepared> {
 }
 
 impl Prepared {
-    /// Finds a port that is free.
+    /// Finds a port that is free, and stays so until the server has ended.
     pub(super) fn new(command: Command) -> Result<Self> {
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        Ok(Self { command, address })
+        let port = Port::free()?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port.number()));
+        Ok(Self { command, address, port })
     }
 
     pub(super) fn arguments(mut self, arguments: &[&str]) -> Self {
@@ -91,7 +95,8 @@ impl ServerProcess {
         let command = prepared.command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
         let stopwatch = Stopwatch::start();
         let child = command.spawn()?;
-        let mut server = Self { child, address: prepared.address, _place: place };
+        let mut server =
+            Self { child, address: prepared.address, _port: prepared.port, _place: place };
         let mut connection = Connection::new(server.address);
         while connection.exchange(&request).await.is_err() {
             let has_ended = server.child.try_wait()?.is_some();

@@ -1,15 +1,10 @@
 //! Three NATS servers that replicate.
 
-use std::{
-    fs,
-    net::TcpListener,
-    path::Path,
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+use std::{path::Path, time::Duration};
 
 use async_nats::jetstream;
 use futures_util::TryStreamExt;
+use millstream_nats_servers::{NatsServers, is_installed};
 
 use crate::Result;
 
@@ -20,7 +15,7 @@ const MOVE_INTERVAL: Duration = Duration::from_millis(250);
 /// Running servers; dropping them stops them.
 #[derive(Debug)]
 pub(super) struct Servers {
-    children: Vec<Child>,
+    servers: NatsServers,
     /// The first server. Everyone is connected to it, and to no other.
     pub(super) url: String,
 }
@@ -31,33 +26,12 @@ impl Servers {
 
     /// Starts servers with their data in `directory`; none if they are not installed.
     pub(super) fn start(directory: &Path) -> Result<Option<Self>> {
-        let directory = fs::canonicalize(directory)?;
-        let (clients, routes) = (free_ports()?, free_ports()?);
-        let address = |port: &u16| format!("127.0.0.1:{port}");
-        let url = format!("nats://{}", clients.first().map(address).unwrap_or_default());
-        let all = routes.iter().map(|it| format!("\"nats://{}\"", address(it)));
-        let all = all.collect::<Vec<_>>().join(", ");
-        let mut servers = Self { children: Vec::new(), url };
-        let program = std::env::var_os("MILLSTREAM_NATS_SERVER");
-        let program = program.unwrap_or_else(|| "nats-server".into());
-        for (number, (client, route)) in clients.iter().zip(&routes).enumerate() {
-            let name = name(number);
-            let home = directory.join(&name);
-            let settings = format!(
-                "server_name: {name}\nlisten: \"127.0.0.1:{client}\"\nmax_payload: 4MB\n\
-                 jetstream {{ store_dir: \"{}\" }}\n\
-                 cluster {{ name: bench, listen: \"127.0.0.1:{route}\", routes: [{all}] }}\n",
-                home.display(),
-            );
-            let file = directory.join(format!("{name}.conf"));
-            fs::write(&file, settings)?;
-            let mut command = Command::new(&program);
-            command.arg("--config").arg(&file);
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            let Ok(child) = command.spawn() else { return Ok(None) };
-            servers.children.push(child);
+        if !is_installed() {
+            return Ok(None);
         }
-        Ok(Some(servers))
+        let servers = NatsServers::start(directory, Self::COUNT)?;
+        let url = servers.url_of(0);
+        Ok(Some(Self { servers, url }))
     }
 
     /// Makes the first server the leader of every stream.
@@ -68,7 +42,7 @@ impl Servers {
         let client = async_nats::connect(&self.url).await?;
         let context = jetstream::new(client.clone());
         let streams: Vec<String> = context.stream_names().try_collect().await?;
-        let first = name(0);
+        let first = self.servers.name(0).to_owned();
         let request = format!(r#"{{"placement":{{"preferred":"{first}"}}}}"#);
         for stream in streams {
             let mut moves = 0;
@@ -89,27 +63,4 @@ impl Servers {
         }
         Ok(())
     }
-}
-
-impl Drop for Servers {
-    fn drop(&mut self) {
-        for child in &mut self.children {
-            if let Err(error) = child.kill().and_then(|()| child.wait().map(drop)) {
-                eprintln!("could not stop a NATS server: {error}");
-            }
-        }
-    }
-}
-
-fn name(number: usize) -> String {
-    format!("node-{number}")
-}
-
-/// Ports that nobody uses now. They are all taken at the same time, so that they differ.
-fn free_ports() -> Result<Vec<u16>> {
-    let listeners: Vec<TcpListener> = (0..Servers::COUNT)
-        .map(|_| TcpListener::bind("127.0.0.1:0"))
-        .collect::<std::io::Result<_>>()?;
-    let port = |it: &TcpListener| Ok(it.local_addr()?.port());
-    listeners.iter().map(port).collect()
 }

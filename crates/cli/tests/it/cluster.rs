@@ -11,10 +11,8 @@ use millstream_core::{
     Clock, Container, ContainerName, Containers, Delivery, RandomIds, SessionReceiver, Settlement,
     Subscriber, SystemClock,
 };
-use millstream_outbox::{
-    Coalescing, DomainEvent, Entity, ErrorKind, Events, NewEvent, Outbox, UnitOfWork,
-};
-use serde::{Deserialize, Serialize};
+use millstream_outbox::{ErrorKind, Outbox, UnitOfWork};
+use millstream_prove::{Account, Counted};
 use tokio_util::sync::CancellationToken;
 
 use crate::process::{Up, eventually, run, succeed};
@@ -29,42 +27,6 @@ const SECONDS: u64 = 15;
 const SECONDS_VARIABLE: &str = "MILLSTREAM_TEST_KILL_SECONDS";
 /// After the last kill something must be delivered in so long, until all is.
 const PATIENCE: Duration = Duration::from_secs(90);
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Account {
-    id: String,
-    version: u64,
-    #[serde(skip)]
-    events: Events,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Counted {
-    version: u64,
-}
-
-impl DomainEvent for Counted {
-    fn action(&self) -> &'static str {
-        "Counted"
-    }
-}
-
-impl Entity for Account {
-    const TYPE: &'static str = "account";
-    const COALESCING: Coalescing = Coalescing::KeepAll;
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn events(&self) -> &Events {
-        &self.events
-    }
-
-    fn created_event(&self) -> Option<NewEvent> {
-        Some(Counted { version: self.version }.into())
-    }
-}
 
 /// What was committed, and what came of it.
 #[derive(Default)]
@@ -115,17 +77,14 @@ async fn write(data: Container, truth: Arc<Truth>, writer: u64, stop: Arc<Atomic
         let version = match found {
             Some(mut found) => {
                 for _ in 0..2 {
-                    found.entity.version += 1;
-                    let version = found.entity.version;
-                    found.entity.events.raise(Counted { version });
+                    found.entity.count();
                 }
-                let version = found.entity.version;
+                let version = found.entity.version();
                 unit.update(found.entity, found.etag).unwrap();
                 version
             }
             None => {
-                let (id, events) = (key.clone(), Events::for_new());
-                unit.create(Account { id, version: 1, events }).unwrap();
+                unit.create(Account::new(&key)).unwrap();
                 1
             }
         };
