@@ -41,22 +41,24 @@ impl Entrance {
         Ok(Self { options, tls, key_env: gateway.key_env.clone() })
     }
 
-    /// The gateway to the store, with `router` for what is not part of the protocol.
-    pub(crate) async fn router(&self, system: &System, router: Router) -> Result<Router> {
+    /// A server of the gateway to the store, with `router` for what is not part of the protocol.
+    /// It speaks TLS, too, if that is wanted.
+    pub(crate) async fn server(
+        &self,
+        system: &System,
+        listener: TcpListener,
+        router: Router,
+    ) -> Result<Server> {
         let (clock, ids) = (Arc::clone(&system.clock), Arc::clone(&system.ids));
         let store = Arc::clone(&system.store.containers);
         let gateway = Gateway::open(store, clock, ids, self.options.clone()).await?;
         // Not merged: what the router would answer to unknown paths gives way to the protocol.
-        Ok(router.fallback_service(gateway.router()))
-    }
-
-    /// A server that speaks TLS, too, if that is wanted.
-    pub(crate) fn server(&self, listener: TcpListener, router: Router) -> Server {
-        let server = Server::new(listener, router);
-        match &self.tls {
+        let router = router.fallback_service(gateway.router());
+        let server = Server::new(listener, router).gateway(gateway);
+        Ok(match &self.tls {
             Some(tls) => server.tls(tls.clone()),
             None => server,
-        }
+        })
     }
 
     /// What to tell people who want to come in.

@@ -165,7 +165,7 @@ impl Plan {
         if let Some(store) = system.store.nats.clone() {
             work.spawn(maintain(store, Arc::clone(&system.clock), stop_work.clone()));
         }
-        let server = entrance.server(listener, entrance.router(system, router).await?);
+        let server = entrance.server(system, listener, router).await?;
         let server = Stoppable::start(|shutdown| server.run(shutdown));
         for plan in self.relays {
             let (board, figures) = (Arc::clone(board), Arc::clone(&figures));

@@ -3,6 +3,10 @@
 //! A request is signed with HMAC-SHA-256 over its method, the type and link of its resource, and
 //! its time. The body is not signed, so that the signature is checked before the body is read.
 
+mod verified;
+
+use std::sync::Arc;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
@@ -17,11 +21,42 @@ use crate::refusal::{Refusal, sub_status};
 use crate::rid::Rid;
 use crate::target::Path;
 
+use crate::auth::verified::Claim;
+pub(crate) use crate::auth::verified::Verified;
+
 /// Longest authorization that is looked at. A signature has about 90 bytes; tokens of Entra ID,
 /// which are refused with a sentence, have some thousands.
 const AUTHORIZATION_BYTES_MAX: usize = 16 * 1024;
 
-/// Checks the signature of a request, and that its key allows it.
+/// Takes the path of a request apart, and checks its signature and that its key allows it.
+///
+/// # Errors
+///
+/// Those of [`Path::parse`] and of [`check`].
+pub(crate) fn authorise(
+    verified: &Verified,
+    options: &GatewayOptions,
+    now: Timestamp,
+    method: &Method,
+    raw_path: &str,
+    headers: &HeaderMap,
+) -> Result<Arc<Path>, Refusal> {
+    let claim = Claim::of(method, raw_path, headers);
+    if let Some(known) = claim.and_then(|it| verified.find(&it)) {
+        check_time(options, now, known.signed)?;
+        check_reach(known.is_full, method, headers)?;
+        return Ok(Arc::clone(&known.path));
+    }
+    let path = Arc::new(Path::parse(raw_path)?);
+    let (signed, is_full) = check(options, now, method, &path, headers)?;
+    if let Some(claim) = claim {
+        verified.remember(&claim, &path, signed, is_full);
+    }
+    Ok(path)
+}
+
+/// Checks the signature of a request, and that its key allows it. Returns when it was signed, and
+/// whether the key may do everything.
 ///
 /// # Errors
 ///
@@ -33,7 +68,7 @@ pub(crate) fn check(
     method: &Method,
     path: &Path,
     headers: &HeaderMap,
-) -> Result<(), Refusal> {
+) -> Result<(Timestamp, bool), Refusal> {
     let signature = signature(headers)?;
     let (text, is_x_ms) = date(headers)?;
     let links = links(&path.segments);
@@ -51,13 +86,19 @@ pub(crate) fn check(
              request was not changed on its way",
         ));
     }
-    check_time(options, now, text)?;
-    if !is_full && !is_reading(method, headers) {
-        let message = "the key of the request may only read";
-        let refusal = Refusal::new(StatusCode::FORBIDDEN, message);
-        return Err(refusal.sub_status(sub_status::WRITE_FORBIDDEN));
+    let signed = signed_at(text)?;
+    check_time(options, now, signed)?;
+    check_reach(is_full, method, headers)?;
+    Ok((signed, is_full))
+}
+
+/// Refuses a write of a key that may only read.
+fn check_reach(is_full: bool, method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
+    if is_full || is_reading(method, headers) {
+        return Ok(());
     }
-    Ok(())
+    let refusal = Refusal::new(StatusCode::FORBIDDEN, "the key of the request may only read");
+    Err(refusal.sub_status(sub_status::WRITE_FORBIDDEN))
 }
 
 /// The signature in the header `authorization`: `type=master&ver=1.0&sig=…`, percent-encoded.
@@ -111,25 +152,29 @@ fn date(headers: &HeaderMap) -> Result<(&str, bool), Refusal> {
     }
 }
 
-fn check_time(options: &GatewayOptions, now: Timestamp, text: &str) -> Result<(), Refusal> {
-    let refused = |message: String| Refusal::new(StatusCode::FORBIDDEN, message);
+fn signed_at(text: &str) -> Result<Timestamp, Refusal> {
     let signed = httpdate::parse_http_date(&in_usual_case(text))
         .ok()
         .and_then(|it| it.duration_since(std::time::UNIX_EPOCH).ok())
         .map(|it| Timestamp::EPOCH.plus(it));
-    let Some(signed) = signed else {
-        return Err(refused("the time of the signature is not a date of HTTP".to_owned()));
-    };
+    signed.ok_or_else(|| {
+        let message = "the time of the signature is not a date of HTTP";
+        Refusal::new(StatusCode::FORBIDDEN, message)
+    })
+}
+
+fn check_time(options: &GatewayOptions, now: Timestamp, signed: Timestamp) -> Result<(), Refusal> {
     let distance = now.since(signed).max(signed.since(now));
     if distance <= options.clock_skew_max {
         return Ok(());
     }
-    Err(refused(format!(
+    let message = format!(
         "the authorization token is not valid at the current time: it was signed at {}, and here \
          it is {}; set the clocks",
         signed.to_rfc3339(),
         now.to_rfc3339()
-    )))
+    );
+    Err(Refusal::new(StatusCode::FORBIDDEN, message))
 }
 
 /// A date of HTTP in the case of the standard; some SDKs send it in lower case.

@@ -4,6 +4,8 @@
 //! per KiB, a delete 5; a page of a feed 1 and half a unit per KiB; a query 2.5, half a unit per
 //! KiB that it returned, and a tenth for each item it had to look at. Everything else costs 1.
 
+use std::fmt;
+
 /// What a point read of so many bytes costs.
 pub(crate) fn read(bytes: usize) -> f64 {
     kibibytes(bytes)
@@ -30,8 +32,13 @@ pub(crate) fn query(items: usize, bytes: usize) -> f64 {
 }
 
 /// A charge as it stands in the header.
-pub(crate) fn text(charge: f64) -> String {
-    format!("{charge:.2}")
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Charge(pub(crate) f64);
+
+impl fmt::Display for Charge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.2}", self.0)
+    }
 }
 
 fn kibibytes(bytes: usize) -> f64 {
@@ -47,9 +54,9 @@ fn exact(count: usize) -> f64 {
 mod tests {
     #[test]
     fn charges_grow_with_the_bytes() {
-        assert_eq!(super::text(super::read(10)), "1.00");
-        assert_eq!(super::text(super::read(1025)), "2.00");
-        assert_eq!(super::text(super::write(0)), "6.00");
-        assert_eq!(super::text(super::query(10, 2048)), "4.50");
+        assert_eq!(super::Charge(super::read(10)).to_string(), "1.00");
+        assert_eq!(super::Charge(super::read(1025)).to_string(), "2.00");
+        assert_eq!(super::Charge(super::write(0)).to_string(), "6.00");
+        assert_eq!(super::Charge(super::query(10, 2048)).to_string(), "4.50");
     }
 }

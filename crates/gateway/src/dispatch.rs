@@ -3,22 +3,42 @@
 use std::time::Duration;
 
 use http::{HeaderValue, Method, StatusCode, header};
+use uuid::Uuid;
 
+use crate::charge::Charge;
 use crate::headers;
 use crate::open_container::OpenContainer;
 use crate::refusal::{Refusal, sub_status};
-use crate::reply::{Answer, Reply, milliseconds};
+use crate::reply::{Answer, Milliseconds, Reply};
 use crate::request::Request;
 use crate::state::{Call, Found, State};
 use crate::target::{Below, ContainerPath, Target};
 use crate::{
-    account, batch, charge, conflicts, containers, databases, delete_by_key, feed, items,
-    management, offers, query, ranges,
+    account, batch, conflicts, containers, databases, delete_by_key, feed, items, management,
+    offers, query, ranges,
 };
+
+const SERVICE_VERSION: &str = concat!("version=", env!("CARGO_PKG_VERSION"));
 
 /// Serves a request whose signature holds.
 pub(crate) async fn dispatch(state: &State, request: &Request) -> Answer {
-    let target = &request.path.target;
+    match &request.path.target {
+        Target::Container(path, below) => in_container(state, request, path, below).await,
+        target @ (Target::Account
+        | Target::Databases
+        | Target::Database(_)
+        | Target::Containers(_)
+        | Target::Offers
+        | Target::Offer(_)
+        | Target::Split(..)
+        | Target::Merge(_)
+        | Target::Operation(_)
+        | Target::Unsupported(_)) => Box::pin(outside(state, request, target)).await,
+    }
+}
+
+/// Serves what is in no container.
+async fn outside(state: &State, request: &Request, target: &Target) -> Answer {
     let is_query = request.method == Method::POST && request.flag(&headers::IS_QUERY);
     let method = match request.method.as_str() {
         "POST" if is_query => "QUERY",
@@ -38,7 +58,6 @@ pub(crate) async fn dispatch(state: &State, request: &Request) -> Answer {
         (Target::Containers(database), "QUERY") => {
             containers::query(state, request, database).await
         }
-        (Target::Container(path, below), _) => in_container(state, request, path, below).await,
         (Target::Offers, "GET") => offers::list(state, request).await,
         (Target::Offers, "QUERY") => offers::query(state, request).await,
         (Target::Offer(rid), "GET") => offers::read(state, rid).await,
@@ -54,6 +73,7 @@ pub(crate) async fn dispatch(state: &State, request: &Request) -> Answer {
             | Target::Databases
             | Target::Database(_)
             | Target::Containers(_)
+            | Target::Container(..)
             | Target::Offers
             | Target::Offer(_)
             | Target::Split(..)
@@ -123,9 +143,7 @@ async fn in_open(state: &State, request: &Request, found: &Found, below: &Below)
             if matches!(below, Below::Itself) {
                 return Ok(reply);
             }
-            Ok(reply
-                .header(headers::ALT_CONTENT_PATH, &container.name_path)
-                .header(headers::CONTENT_PATH, &container.rid))
+            Ok(container.name_paths(reply))
         }
         Err(refusal) => Err(with_paths(refusal, container)),
     }
@@ -137,7 +155,35 @@ fn with_paths(refusal: Refusal, container: &OpenContainer) -> Refusal {
         .header(headers::CONTENT_PATH, &container.rid)
 }
 
+/// What most requests are for is served right here. The others have large futures, which would be
+/// moved around with every request.
 async fn call_handler(call: Call<'_>, below: &Below) -> Answer {
+    let (request, method) = (call.request, call.request.method.as_str());
+    match (below, method) {
+        (Below::Items, "POST") if is_query(request) || request.flag(&headers::IS_QUERY_PLAN) => {
+            Box::pin(call_other(call, below)).await
+        }
+        (Below::Items, "POST") if request.flag(&headers::IS_BATCH) => batch::execute(call).await,
+        (Below::Items, "POST") if request.flag(&headers::IS_UPSERT) => items::upsert(call).await,
+        (Below::Items, "POST") => items::create(call).await,
+        (Below::Item(id), "GET") => items::read(call, id).await,
+        (Below::Item(id), "PUT") => items::replace(call, id).await,
+        (Below::Item(id), "PATCH") => items::patch(call, id).await,
+        (Below::Item(id), "DELETE") => items::delete(call, id).await,
+        (
+            Below::Itself
+            | Below::Ranges
+            | Below::Items
+            | Below::Item(_)
+            | Below::DeleteByKey
+            | Below::Conflicts
+            | Below::Conflict,
+            _,
+        ) => Box::pin(call_other(call, below)).await,
+    }
+}
+
+async fn call_other(call: Call<'_>, below: &Below) -> Answer {
     let (request, method) = (call.request, call.request.method.as_str());
     match (below, method) {
         (Below::Itself, "GET") => containers::read(call).await,
@@ -145,18 +191,11 @@ async fn call_handler(call: Call<'_>, below: &Below) -> Answer {
         (Below::Itself, "DELETE") => containers::delete(call).await,
         (Below::Ranges, "GET") => ranges::read(call).await,
         (Below::Items, "POST") if request.flag(&headers::IS_QUERY_PLAN) => query::plan(call).await,
-        (Below::Items, "POST") if is_query(request) => query::execute(call).await,
-        (Below::Items, "POST") if request.flag(&headers::IS_BATCH) => batch::execute(call).await,
-        (Below::Items, "POST") if request.flag(&headers::IS_UPSERT) => items::upsert(call).await,
-        (Below::Items, "POST") => items::create(call).await,
+        (Below::Items, "POST") => query::execute(call).await,
         (Below::Items, "GET") if request.headers.contains_key(headers::A_IM) => {
             feed::read(call).await
         }
         (Below::Items, "GET") => items::list(call).await,
-        (Below::Item(id), "GET") => items::read(call, id).await,
-        (Below::Item(id), "PUT") => items::replace(call, id).await,
-        (Below::Item(id), "PATCH") => items::patch(call, id).await,
-        (Below::Item(id), "DELETE") => items::delete(call, id).await,
         (Below::DeleteByKey, "POST") => delete_by_key::execute(call).await,
         (Below::Conflicts, "GET" | "POST") => conflicts::list(call),
         (Below::Conflict, "GET" | "DELETE") => conflicts::one(),
@@ -195,7 +234,7 @@ fn check_intended(request: &Request, container: &OpenContainer) -> Result<(), Re
 /// The answer that goes out: what every answer has, and the body.
 pub(crate) fn respond(
     answer: Answer,
-    activity_id: &str,
+    activity_id: Uuid,
     duration: Duration,
 ) -> http::Response<axum::body::Body> {
     let reply = answer.unwrap_or_else(|refusal| {
@@ -207,16 +246,15 @@ pub(crate) fn respond(
             None => reply,
         }
     });
-    let charge = charge::text(reply.charge);
+    let charge = Charge(reply.charge);
     let mut reply = reply
-        .header(headers::REQUEST_CHARGE, &charge)
-        .header(headers::REQUEST_DURATION_MS, &milliseconds(duration))
-        .header(headers::ACTIVITY_ID, activity_id)
-        .header(headers::SERVICE_VERSION, concat!("version=", env!("CARGO_PKG_VERSION")))
-        .header(headers::SCHEMA_VERSION, "1.18");
+        .formatted(headers::REQUEST_CHARGE, format_args!("{charge}"))
+        .formatted(headers::REQUEST_DURATION_MS, format_args!("{}", Milliseconds(duration)))
+        .formatted(headers::ACTIVITY_ID, format_args!("{activity_id}"))
+        .value(headers::SERVICE_VERSION, HeaderValue::from_static(SERVICE_VERSION))
+        .value(headers::SCHEMA_VERSION, HeaderValue::from_static("1.18"));
     if !reply.body.is_empty() && !reply.headers.contains_key(header::CONTENT_TYPE) {
-        let json = HeaderValue::from_static("application/json");
-        reply.headers.insert(header::CONTENT_TYPE, json);
+        reply = reply.value(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
     let mut response = http::Response::new(axum::body::Body::from(reply.body));
     *response.status_mut() = reply.status;

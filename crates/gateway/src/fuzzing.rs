@@ -5,6 +5,8 @@
 //! is written again. The bodies are plain functions, so that the tests run them on any toolchain;
 //! `fuzz/` only hands them to the fuzzer.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
 use millstream_core::Timestamp;
@@ -120,7 +122,8 @@ fn request_headers(data: &[u8]) {
     let now = Timestamp::from_millis(1_700_000_000_000);
     let _ = auth::check(&GatewayOptions::default(), now, &Method::GET, &path, &map);
     let base = "http://localhost".to_owned();
-    let request = Request { method: Method::GET, path, headers: map, body: Bytes::new(), base };
+    let (method, path, body) = (Method::GET, Arc::new(path), Bytes::new());
+    let request = Request { method, path, headers: map, body, base };
     let _ = request.partition_key();
     let _ = request.page_size();
     let _ = offers::requested(&request);

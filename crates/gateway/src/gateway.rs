@@ -11,6 +11,7 @@ use axum::extract::ConnectInfo;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Method, StatusCode, Version, header, request};
 use http_body_util::BodyExt;
+use hyper::body::{Body as HttpBody, Incoming};
 use millstream_core::{Clock, Containers, IdSource, Result};
 use uuid::Uuid;
 
@@ -79,65 +80,104 @@ impl Gateway {
         let state = Arc::clone(&self.state);
         Router::new().fallback(move |request: http::Request<Body>| {
             let state = Arc::clone(&state);
+            let origin = Origin {
+                peer: request.extensions().get::<ConnectInfo<SocketAddr>>().map(|it| it.0),
+                is_secured: request.extensions().get::<Secured>().is_some(),
+            };
             // The future of a request is large; it is moved around as a pointer.
-            Box::pin(async move { serve(&state, request).await })
+            Box::pin(async move { serve(&state, request, origin).await })
         })
+    }
+
+    /// Serves a request as the router does, without the way through one.
+    pub(crate) fn serve(
+        &self,
+        request: http::Request<Incoming>,
+        origin: Origin,
+    ) -> impl Future<Output = http::Response<Body>> + Send + use<> {
+        let state = Arc::clone(&self.state);
+        async move { serve(&state, request, origin).await }
     }
 }
 
-async fn serve(state: &State, request: http::Request<Body>) -> http::Response<Body> {
+/// Where a request comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    pub(crate) peer: Option<SocketAddr>,
+    /// It came over TLS.
+    pub(crate) is_secured: bool,
+}
+
+async fn serve<B>(state: &State, request: http::Request<B>, origin: Origin) -> http::Response<Body>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+{
     let (parts, body) = request.into_parts();
     let started = state.clock.monotonic();
     let activity_id = activity_id(state, &parts);
-    let answer = read_and_dispatch(state, parts, body).await;
+    let answer = read_and_dispatch(state, parts, body, origin).await;
     if let Err(refusal) = &answer {
-        note(refusal, &activity_id);
+        note(refusal, activity_id);
     }
-    respond(answer, &activity_id, state.clock.monotonic().saturating_sub(started))
+    respond(answer, activity_id, state.clock.monotonic().saturating_sub(started))
 }
 
 /// Failures that are not the client's are worth a line.
-fn note(refusal: &Refusal, activity_id: &str) {
-    let status = refusal.status.as_u16();
+fn note(refusal: &Refusal, activity_id: Uuid) {
+    let (status, message) = (refusal.status.as_u16(), &refusal.message);
     if refusal.status.is_server_error() && refusal.status != StatusCode::NOT_IMPLEMENTED {
-        tracing::warn!(status, activity_id, message = refusal.message, "could not serve a request");
+        tracing::warn!(status, %activity_id, message, "could not serve a request");
     } else {
-        tracing::debug!(status, activity_id, message = refusal.message, "refused a request");
+        tracing::debug!(status, %activity_id, message, "refused a request");
     }
 }
 
-async fn read_and_dispatch(state: &State, parts: request::Parts, body: Body) -> Answer {
-    let path = Path::parse(parts.uri.path())?;
-    if !is_open_to_all(state, &path, &parts) {
-        let now = state.clock.now();
-        auth::check(&state.options, now, &parts.method, &path, &parts.headers)?;
-    }
-    let base = base(&parts)?;
+async fn read_and_dispatch<B>(
+    state: &State,
+    parts: request::Parts,
+    body: B,
+    origin: Origin,
+) -> Answer
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+{
+    let path = understand(state, &parts, origin)?;
+    let base = base(&parts, origin)?;
     let body = read_body(state, &parts, body).await?;
     let request = Request { method: parts.method, path, headers: parts.headers, body, base };
     dispatch(state, &request).await
 }
 
+/// What the path of a request names; refused unless the request is signed as it has to be.
+fn understand(state: &State, parts: &request::Parts, origin: Origin) -> Result<Arc<Path>, Refusal> {
+    let (method, path, headers) = (&parts.method, parts.uri.path(), &parts.headers);
+    if !headers.contains_key(header::AUTHORIZATION) {
+        let path = Path::parse(path)?;
+        if is_open_to_all(state, &path, origin) {
+            return Ok(Arc::new(path));
+        }
+    }
+    auth::authorise(&state.verified, &state.options, state.clock.now(), method, path, headers)
+}
+
 /// Splits and merges need no signature from this machine while everybody knows the key anyway.
-fn is_open_to_all(state: &State, path: &Path, parts: &request::Parts) -> bool {
+fn is_open_to_all(state: &State, path: &Path, origin: Origin) -> bool {
     let is_management =
         matches!(path.target, Target::Split(..) | Target::Merge(_) | Target::Operation(_));
-    let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
     is_management
-        && !parts.headers.contains_key(header::AUTHORIZATION)
         && state.options.has_public_key()
-        && peer.is_some_and(|it| it.0.ip().is_loopback())
+        && origin.peer.is_some_and(|it| it.ip().is_loopback())
 }
 
 /// The id the client gave its request, if it is one; otherwise a new one.
-fn activity_id(state: &State, parts: &request::Parts) -> String {
+fn activity_id(state: &State, parts: &request::Parts) -> Uuid {
     let given = parts.headers.get(headers::ACTIVITY_ID).and_then(|it| it.to_str().ok());
     let given = given.and_then(|it| Uuid::parse_str(it).ok());
-    given.unwrap_or_else(|| state.ids.next_id()).to_string()
+    given.unwrap_or_else(|| state.ids.next_id())
 }
 
 /// Scheme, host and port as the client wrote them.
-fn base(parts: &request::Parts) -> Result<String, Refusal> {
+fn base(parts: &request::Parts, origin: Origin) -> Result<String, Refusal> {
     let refused = || Refusal::bad_request("the request does not say which host it is for");
     let host = match parts.version {
         Version::HTTP_2 => parts.uri.authority().map(|it| it.as_str()),
@@ -149,12 +189,14 @@ fn base(parts: &request::Parts) -> Result<String, Refusal> {
     if host.is_empty() || HOST_BYTES_MAX < host.len() || !host.bytes().all(is_letter) {
         return Err(refused());
     }
-    let is_secured = parts.extensions.get::<Secured>().is_some();
-    let scheme = if is_secured { "https" } else { "http" };
+    let scheme = if origin.is_secured { "https" } else { "http" };
     Ok(format!("{scheme}://{host}"))
 }
 
-async fn read_body(state: &State, parts: &request::Parts, body: Body) -> Result<Bytes, Refusal> {
+async fn read_body<B>(state: &State, parts: &request::Parts, body: B) -> Result<Bytes, Refusal>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+{
     if parts.method == Method::GET || parts.method == Method::DELETE {
         return Ok(Bytes::new());
     }
@@ -182,13 +224,20 @@ async fn read_body(state: &State, parts: &request::Parts, body: Body) -> Result<
 
 /// The whole body. Of one that is too large the rest is read and thrown away: a client that is
 /// still sending would not see the answer.
-async fn collect(mut body: Body, max: usize) -> Result<Bytes, Refusal> {
+async fn collect<B>(mut body: B, max: usize) -> Result<Bytes, Refusal>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+{
     // Copied, because a backend may keep it: a piece of what was read from a socket keeps it all.
     let mut collected = BytesMut::new();
     let mut discarded = 0;
     while let Some(frame) = body.frame().await {
-        let broken = |_| Refusal::bad_request("the body of the request did not arrive whole");
+        let broken =
+            |_: B::Error| Refusal::bad_request("the body of the request did not arrive whole");
         let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
+        if collected.is_empty() && body.is_end_stream() && data.len() <= max {
+            return Ok(Bytes::copy_from_slice(&data));
+        }
         if 0 < discarded || max < collected.len() + data.len() {
             collected = BytesMut::new();
             discarded += data.len();

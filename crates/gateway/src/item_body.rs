@@ -4,7 +4,7 @@
 //! properties stay as they were.
 
 use bytes::Bytes;
-use millstream_core::{ITEM_BYTES_MAX, Item, ResourceId, set_properties};
+use millstream_core::{Etag, ITEM_BYTES_MAX, Item, ResourceId, set_properties};
 
 use crate::binary_json;
 use crate::open_container::OpenContainer;
@@ -56,18 +56,19 @@ impl Home<'_> {
     pub(crate) fn present_with(self, item: &Item, extra: Option<(&str, &str)>) -> Bytes {
         let rid = rid::item(self.container, &item.partition_key, &item.id);
         let link = format!("\"{}docs/{rid}/\"", self.self_link);
-        let etag = json_string(&quoted(&item.etag));
+        let etag = etag_value(&item.etag);
         let written = (item.written_at.as_millis() / 1000).to_string();
         let rid = format!("\"{rid}\"");
-        let mut changes = vec![
+        let changes = [
             ("_rid", rid.as_str()),
             ("_self", &link),
             ("_etag", &etag),
             ("_attachments", "\"attachments/\""),
             ("_ts", &written),
+            extra.unwrap_or_default(),
         ];
-        changes.extend(extra);
-        set_properties(&item.body, &changes).into()
+        let count = changes.len() - usize::from(extra.is_none());
+        set_properties(&item.body, &changes[..count]).into()
     }
 }
 
@@ -86,6 +87,14 @@ pub(crate) fn page(container_rid: &str, documents: &[Bytes]) -> Bytes {
     text.into()
 }
 
+/// The value of `_etag`: the etag in quotes, which are escaped in their turn.
+fn etag_value(etag: &Etag) -> String {
+    if etag.as_str().bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-') {
+        return format!("\"\\\"{etag}\\\"\"");
+    }
+    json_string(&quoted(etag))
+}
+
 /// The JSON spelling of a string.
 pub(crate) fn json_string(text: &str) -> String {
     serde_json::to_string(text).expect("every string has a JSON spelling")
@@ -93,7 +102,7 @@ pub(crate) fn json_string(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use millstream_core::{Etag, ItemId, Lsn, Timestamp};
+    use millstream_core::{ItemId, Lsn, Timestamp};
 
     use super::*;
 

@@ -15,6 +15,7 @@ use crate::reply::{Answer, Reply};
 use crate::request::{KeyHeader, Request};
 use crate::rid::{self, Rid};
 use crate::scope::Scope;
+use crate::session::SessionToken;
 use crate::state::Call;
 use crate::{charge, headers, patching};
 
@@ -86,7 +87,7 @@ pub(crate) async fn read(call: Call<'_>, id: &str) -> Answer {
     let body = home(container).present(&item);
     let charge = charge::read(body.len());
     let reply = Reply::new(StatusCode::OK, body).etag(&item.etag).session(range, lsn);
-    Ok(reply.header(headers::ITEM_LSN, &item.lsn.to_string()).charge(charge))
+    Ok(reply.formatted(headers::ITEM_LSN, format_args!("{}", item.lsn)).charge(charge))
 }
 
 /// `PUT …/docs/{id}`.
@@ -265,7 +266,7 @@ async fn with_session(
     let Ok(newest) = container.newest(keys).await else { return refusal };
     let Ok((range, lsn)) = container.position(key, newest) else { return refusal };
     refusal
-        .header(headers::SESSION_TOKEN, &crate::session::token(range, lsn))
+        .header(headers::SESSION_TOKEN, &SessionToken(range, lsn).to_string())
         .header(headers::LSN, &lsn.to_string())
         .header(headers::RANGE_ID, &range.0.to_string())
 }

@@ -3,13 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 use millstream_core::{
     ChangeFeed, Container, ContainerInfo, ContainerSettings, Cursor, Documents, EffectiveKey,
     FeedMode, KeyRange, Lsn, PartitionKey, RangeId, RangeInfo, StartFrom,
 };
 
 use crate::refusal::{Refusal, sub_status};
+use crate::reply::Reply;
 use crate::request::Request;
 use crate::rid::Rid;
 use crate::throttle::Throttle;
@@ -25,6 +26,8 @@ pub(crate) struct OpenContainer {
     pub(crate) name_path: String,
     /// `dbs/{database}/colls/{container}/`, by resource id.
     pub(crate) self_link: String,
+    /// [`Self::name_path`] and [`Self::rid`], if headers can have them.
+    paths: [Option<HeaderValue>; 2],
     /// What it may cost in a second.
     pub(crate) throttle: Throttle,
     ranges: RwLock<Arc<Vec<Range>>>,
@@ -59,10 +62,12 @@ impl OpenContainer {
         let rid = Rid::Container(info.resource_id).encode();
         let database = Rid::Database(info.resource_id.database).encode();
         let name = &info.name;
+        let name_path = headers::path(&["dbs", name.database(), "colls", name.container()]);
         let ranges = container.feed.ranges().await?;
         Ok(Self {
             self_link: format!("dbs/{database}/colls/{rid}/"),
-            name_path: headers::path(&["dbs", name.database(), "colls", name.container()]),
+            paths: [&name_path, &rid].map(|it| HeaderValue::from_str(it).ok()),
+            name_path,
             rid,
             throttle,
             ranges: RwLock::new(Arc::new(ranges.into_iter().map(Range::new).collect())),
@@ -84,6 +89,16 @@ impl OpenContainer {
 
     pub(crate) fn feed(&self) -> &dyn ChangeFeed {
         &*self.container.feed
+    }
+
+    /// Adds what every answer about something in the container has: where it lies.
+    pub(crate) fn name_paths(&self, reply: Reply) -> Reply {
+        let names = [headers::ALT_CONTENT_PATH, headers::CONTENT_PATH];
+        let known = names.into_iter().zip(&self.paths);
+        known.fold(reply, |reply, (name, value)| match value {
+            Some(value) => reply.value(name, value.clone()),
+            None => reply,
+        })
     }
 
     /// The ranges as they were known last, in key order.

@@ -14,7 +14,7 @@ use crate::item_body::{self, home};
 use crate::open_container::OpenContainer;
 use crate::query_place::{CONTINUATION_BYTES_MAX, KEYS_BYTES_MAX, Place};
 use crate::refusal::{Refusal, sub_status};
-use crate::reply::{Answer, Reply, milliseconds};
+use crate::reply::{Answer, Milliseconds, Reply};
 use crate::request::Request;
 use crate::scope::Scope;
 use crate::state::{Call, State};
@@ -128,7 +128,7 @@ fn with_metrics(
         let (rows, bytes) = (reply.headers.get(headers::ITEM_COUNT), reply.body.len());
         let rows = rows.and_then(|it| it.to_str().ok()?.parse().ok()).unwrap_or(0);
         let Work { items, bytes: size, time } = work;
-        let (time, ratio) = (milliseconds(*time), ratio(rows, *items));
+        let (time, ratio) = (Milliseconds(*time), ratio(rows, *items));
         let metrics = format!(
             "totalExecutionTimeInMs={time};retrievedDocumentCount={items};\
              retrievedDocumentSize={size};outputDocumentCount={rows};outputDocumentSize={bytes};\

@@ -1,14 +1,16 @@
 //! What a request that was served is answered with.
 
+use std::fmt::{self, Write};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use millstream_core::{Etag, Lsn, RangeId};
 use serde::Serialize;
 
 use crate::headers;
 use crate::refusal::Refusal;
+use crate::session::SessionToken;
 
 /// What every handler returns.
 pub(crate) type Answer = Result<Reply, Refusal>;
@@ -23,12 +25,25 @@ pub(crate) struct Reply {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) charge: f64,
+    /// Where the next value of a header is written: most are a few bytes, and all together are one
+    /// allocation.
+    values: BytesMut,
 }
+
+/// Room for what an answer usually has.
+const HEADERS_USUAL: usize = 24;
+const VALUE_BYTES_USUAL: usize = 256;
 
 impl Reply {
     /// A reply without a body.
     pub(crate) fn empty(status: StatusCode) -> Self {
-        Self { status, headers: HeaderMap::new(), body: Bytes::new(), charge: 1.0 }
+        Self {
+            status,
+            headers: HeaderMap::with_capacity(HEADERS_USUAL),
+            body: Bytes::new(),
+            charge: 1.0,
+            values: BytesMut::with_capacity(VALUE_BYTES_USUAL),
+        }
     }
 
     /// A reply whose body is JSON text already, or another form that its content type tells.
@@ -46,10 +61,23 @@ impl Reply {
     }
 
     /// Adds a header; a value that no header can have is left out.
-    pub(crate) fn header(mut self, name: HeaderName, value: &str) -> Self {
-        if let Ok(value) = HeaderValue::from_str(value) {
-            self.headers.insert(name, value);
+    pub(crate) fn header(self, name: HeaderName, value: &str) -> Self {
+        self.formatted(name, format_args!("{value}"))
+    }
+
+    /// Adds a header; a value that no header can have is left out.
+    pub(crate) fn formatted(mut self, name: HeaderName, value: fmt::Arguments<'_>) -> Self {
+        let is_written = self.values.write_fmt(value).is_ok();
+        let value = HeaderValue::from_maybe_shared(self.values.split().freeze());
+        match value {
+            Ok(value) if is_written => self.value(name, value),
+            Ok(_) | Err(_) => self,
         }
+    }
+
+    /// Adds a header whose value is there already.
+    pub(crate) fn value(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.insert(name, value);
         self
     }
 
@@ -61,29 +89,32 @@ impl Reply {
 
     /// Sets `etag`, in quotes.
     pub(crate) fn etag(self, etag: &Etag) -> Self {
-        let quoted = quoted(etag);
-        self.header(header::ETAG, &quoted)
+        self.formatted(header::ETAG, format_args!("\"{etag}\""))
     }
 
     /// Sets `x-ms-item-count`.
     pub(crate) fn item_count(self, count: usize) -> Self {
-        self.header(headers::ITEM_COUNT, &count.to_string())
+        self.formatted(headers::ITEM_COUNT, format_args!("{count}"))
     }
 
     /// Sets what the client has seen of one range: `x-ms-session-token`, `lsn` and
     /// `x-ms-documentdb-partitionkeyrangeid`.
     pub(crate) fn session(self, range: RangeId, lsn: Lsn) -> Self {
-        let token = crate::session::token(range, lsn);
-        self.header(headers::SESSION_TOKEN, &token)
-            .header(headers::LSN, &lsn.to_string())
-            .header(headers::RANGE_ID, &range.0.to_string())
+        self.formatted(headers::SESSION_TOKEN, format_args!("{}", SessionToken(range, lsn)))
+            .formatted(headers::LSN, format_args!("{lsn}"))
+            .formatted(headers::RANGE_ID, format_args!("{}", range.0))
     }
 }
 
 /// A time as it stands in headers: milliseconds with a fraction.
-pub(crate) fn milliseconds(duration: Duration) -> String {
-    let micros = duration.as_micros();
-    format!("{}.{:03}", micros / 1000, micros % 1000)
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Milliseconds(pub(crate) Duration);
+
+impl fmt::Display for Milliseconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.0.as_micros();
+        write!(f, "{}.{:03}", micros / 1000, micros % 1000)
+    }
 }
 
 /// An etag as it stands in `etag` and `_etag`: in quotes.

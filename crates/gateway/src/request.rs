@@ -1,6 +1,7 @@
 //! A request, read and authorised.
 
 use std::str::FromStr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, header};
@@ -15,7 +16,7 @@ use crate::target::Path;
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) method: Method,
-    pub(crate) path: Path,
+    pub(crate) path: Arc<Path>,
     pub(crate) headers: HeaderMap,
     /// The body as it came; at most as long as the options allow.
     pub(crate) body: Bytes,
@@ -121,7 +122,7 @@ pub(crate) mod tests {
         });
         Request {
             method,
-            path: Path::parse(path).unwrap(),
+            path: Arc::new(Path::parse(path).unwrap()),
             headers: pairs.collect(),
             body: Bytes::new(),
             base: "http://localhost:8081".to_owned(),

@@ -6,15 +6,20 @@
 
 mod stream;
 
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
+use futures_util::FutureExt;
+use futures_util::future::Either;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -28,11 +33,14 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
+use crate::gateway::{Gateway, Origin};
 use crate::server::stream::Impatient;
 use crate::tls::Tls;
 
 /// The first byte of every TLS connection: a handshake record.
 const TLS_HANDSHAKE: u8 = 0x16;
+/// How the paths of everything begin that is in a database.
+const IN_A_DATABASE: &str = "/dbs/";
 /// How long to wait when the system has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -80,6 +88,7 @@ impl Default for ServerLimits {
 pub struct Server {
     listener: TcpListener,
     router: Router,
+    gateway: Option<Gateway>,
     tls: Option<Tls>,
     limits: ServerLimits,
 }
@@ -92,7 +101,17 @@ impl Server {
     /// A server without TLS and with the default limits.
     #[must_use]
     pub fn new(listener: TcpListener, router: Router) -> Self {
-        Self { listener, router, tls: None, limits: ServerLimits::default() }
+        let limits = ServerLimits::default();
+        Self { listener, router, gateway: None, tls: None, limits }
+    }
+
+    /// Requests for something in a database go to this gateway without a look at the router, which
+    /// costs them several microseconds less. Default: everything goes through the router, which
+    /// then needs a gateway of its own.
+    #[must_use]
+    pub fn gateway(mut self, gateway: Gateway) -> Self {
+        self.gateway = Some(gateway);
+        self
     }
 
     /// Speaks TLS, too, on the same port. Default: none; a client that tries is disconnected.
@@ -134,6 +153,7 @@ impl Server {
                         tls: self.tls.clone(),
                         limits: self.limits,
                         router: self.router.clone(),
+                        gateway: self.gateway.clone(),
                         watcher: graceful.watcher(),
                         _place: place,
                     };
@@ -170,6 +190,7 @@ struct Connection {
     tls: Option<Tls>,
     limits: ServerLimits,
     router: Router,
+    gateway: Option<Gateway>,
     watcher: Watcher,
     /// Given back when the connection ends.
     _place: OwnedSemaphorePermit,
@@ -202,33 +223,42 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { peer, limits, router, watcher, _place, .. } = self;
+        let Self { peer, limits, router, gateway, watcher, _place, .. } = self;
         let has_begun = Arc::new(AtomicBool::new(false));
         let begun = Arc::clone(&has_begun);
         let service = service_fn(move |request: http::Request<Incoming>| {
             begun.store(true, Ordering::Relaxed);
+            if let Some(gateway) = &gateway
+                && request.uri().path().starts_with(IN_A_DATABASE)
+            {
+                let origin = Origin { peer: Some(peer), is_secured };
+                // The future of a request is large; it is moved around as a pointer.
+                let answer = Box::pin(gateway.serve(request, origin));
+                return Either::Left(answer.map(Ok::<_, Infallible>));
+            }
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(ConnectInfo(peer));
             if is_secured {
                 request.extensions_mut().insert(Secured);
             }
-            router.clone().call(request)
+            Either::Right(router.clone().call(request))
         });
         let builder = builder(limits);
         let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
         let mut connection = std::pin::pin!(watcher.watch(connection));
-        let outcome = tokio::select! {
-            biased;
-            outcome = connection.as_mut() => outcome,
-            () = tokio::time::sleep(limits.idle_timeout) => {
-                // HTTP/1.1 has timers of its own from its first byte on, HTTP/2 its pings; before
-                // it is clear which it is, there is none.
-                if !has_begun.load(Ordering::Relaxed) {
-                    return;
-                }
-                connection.await
+        let mut patience = std::pin::pin!(tokio::time::sleep(limits.idle_timeout));
+        let outcome = poll_fn(|context| {
+            if let Poll::Ready(outcome) = connection.as_mut().poll(context) {
+                return Poll::Ready(outcome);
             }
-        };
+            // HTTP/1.1 has timers of its own from its first byte on, HTTP/2 its pings; before it is
+            // clear which it is, there is none.
+            if has_begun.load(Ordering::Relaxed) {
+                return Poll::Pending;
+            }
+            patience.as_mut().poll(context).map(Ok)
+        })
+        .await;
         if let Err(error) = outcome {
             tracing::debug!(%peer, error, "a connection broke");
         }

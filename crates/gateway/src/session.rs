@@ -1,6 +1,7 @@
 //! Session tokens: what a client has seen of each range, `0:-1#42`, several joined by commas.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use millstream_core::{Lsn, RangeId};
 
@@ -10,14 +11,19 @@ use crate::refusal::Refusal;
 const TOKEN_BYTES_MAX: usize = 64 * 1024;
 
 /// The token of one range.
-pub(crate) fn token(range: RangeId, lsn: Lsn) -> String {
-    format!("{}:-1#{lsn}", range.0)
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionToken(pub(crate) RangeId, pub(crate) Lsn);
+
+impl fmt::Display for SessionToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:-1#{}", self.0.0, self.1)
+    }
 }
 
 /// The token of several ranges.
 pub(crate) fn tokens(ranges: impl IntoIterator<Item = (RangeId, Lsn)>) -> String {
-    let parts: Vec<String> = ranges.into_iter().map(|(range, lsn)| token(range, lsn)).collect();
-    parts.join(",")
+    let tokens = ranges.into_iter().map(|(range, lsn)| SessionToken(range, lsn).to_string());
+    tokens.collect::<Vec<String>>().join(",")
 }
 
 /// Reads what a client sends: the newest commit it has seen of each range.

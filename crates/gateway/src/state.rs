@@ -8,6 +8,7 @@ use millstream_core::{
     Clock, ContainerInfo, ContainerName, Containers, DatabaseInfo, ErrorKind, IdSource, ResourceId,
 };
 
+use crate::auth::Verified;
 use crate::catalog::{Catalog, Entry, Owner};
 use crate::management::Operations;
 use crate::open_container::OpenContainer;
@@ -32,6 +33,7 @@ pub(crate) struct State {
     pub(crate) options: GatewayOptions,
     pub(crate) catalog: Catalog,
     pub(crate) operations: Operations,
+    pub(crate) verified: Verified,
     open: RwLock<BTreeMap<ContainerPath, Found>>,
 }
 
@@ -66,8 +68,16 @@ impl State {
     ) -> millstream_core::Result<Self> {
         options.check()?;
         let catalog = Catalog::open(&containers, &options.own_database).await?;
-        let (operations, open) = (Operations::default(), RwLock::default());
-        let state = Self { containers, clock, ids, options, catalog, operations, open };
+        let state = Self {
+            containers,
+            clock,
+            ids,
+            options,
+            catalog,
+            operations: Operations::default(),
+            verified: Verified::default(),
+            open: RwLock::default(),
+        };
         if let Err(refusal) = state.tidy_catalog().await {
             // What is left over means nothing to anybody; the next start tries again.
             tracing::info!(message = refusal.message, "could not tidy the catalog");
@@ -122,7 +132,7 @@ impl State {
         if let Some(found) = self.read_open().get(path) {
             return Ok(found.clone());
         }
-        let found = self.look_up(path).await?;
+        let found = Box::pin(self.look_up(path)).await?;
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         if OPEN_MAX <= open.len() {
             open.clear();

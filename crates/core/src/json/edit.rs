@@ -29,8 +29,8 @@ pub fn set_properties(body: &[u8], changes: &[(&str, &str)]) -> Vec<u8> {
     for (name, value) in changes {
         assert!(is_value(value), "the new value of {name:?} is not JSON");
     }
-    let edits = plan(text, changes).expect("an item body was checked when it came in");
-    splice(text, &edits).into_bytes()
+    let plan = Plan::new(text, changes).expect("an item body was checked when it came in");
+    plan.carry_out(text, changes).into_bytes()
 }
 
 /// Replaces or appends one top-level property of an item; see [`set_properties`].
@@ -62,36 +62,75 @@ pub(crate) fn quote(text: &str) -> String {
     serde_json::to_string(text).expect("every string has a JSON spelling")
 }
 
-fn plan(text: &str, changes: &[(&str, &str)]) -> Result<Vec<Edit>, Fault> {
-    let mut places: Vec<Option<Range<usize>>> = vec![None; changes.len()];
-    let mut scanner = Scanner::new(text);
-    scanner.space();
-    let mut end = scanner.position() + 1;
-    let mut follows = false;
-    scanner.object(|scanner, key, _| {
-        let start = scanner.position();
-        scanner.value()?;
-        (end, follows) = (scanner.position(), true);
-        if let Some(index) = changes.iter().position(|(name, _)| key.says(name)) {
-            places[index] = Some(start..end);
-        }
-        Ok(())
-    })?;
-    scanner.end()?;
-    let mut edits: Vec<Edit> = Vec::with_capacity(changes.len());
-    for ((name, value), place) in changes.iter().zip(places) {
-        edits.push(match place {
-            Some(place) => (place, (*value).to_owned()),
-            None => {
-                let comma = if follows { "," } else { "" };
-                follows = true;
-                (end..end, format!("{comma}{}:{value}", quote(name)))
+/// Where the properties to be changed stand, and where new ones go.
+struct Plan {
+    /// The value of each; none of those that are not there yet.
+    places: Vec<Option<Range<usize>>>,
+    /// Behind the last property.
+    end: usize,
+    has_properties: bool,
+}
+
+impl Plan {
+    fn new(text: &str, changes: &[(&str, &str)]) -> Result<Self, Fault> {
+        let mut places: Vec<Option<Range<usize>>> = vec![None; changes.len()];
+        let mut scanner = Scanner::new(text);
+        scanner.space();
+        let mut end = scanner.position() + 1;
+        let mut has_properties = false;
+        scanner.object(|scanner, key, _| {
+            let start = scanner.position();
+            scanner.value()?;
+            (end, has_properties) = (scanner.position(), true);
+            if let Some(index) = changes.iter().position(|(name, _)| key.says(name)) {
+                places[index] = Some(start..end);
             }
-        });
+            Ok(())
+        })?;
+        scanner.end()?;
+        Ok(Self { places, end, has_properties })
     }
-    // Stable, so that appended properties keep the order in which they were given.
-    edits.sort_by_key(|(place, _)| place.start);
-    Ok(edits)
+
+    /// One allocation for the text, whatever changes: this is done for every item that is shown.
+    fn carry_out(self, text: &str, changes: &[(&str, &str)]) -> String {
+        let added: usize = changes.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
+        let mut result = String::with_capacity(text.len() + added);
+        let places = self.places.iter().zip(changes);
+        let mut replaced: Vec<(Range<usize>, &str)> =
+            places.filter_map(|(place, (_, value))| Some((place.clone()?, *value))).collect();
+        replaced.sort_by_key(|(place, _)| place.start);
+        let mut copied = 0;
+        for (place, value) in replaced {
+            result.push_str(&text[copied..place.start]);
+            result.push_str(value);
+            copied = place.end;
+        }
+        // No value stands behind the last property.
+        result.push_str(&text[copied..self.end]);
+        let mut follows = self.has_properties;
+        for ((name, value), _) in changes.iter().zip(&self.places).filter(|it| it.1.is_none()) {
+            if follows {
+                result.push(',');
+            }
+            follows = true;
+            push_quoted(&mut result, name);
+            result.push(':');
+            result.push_str(value);
+        }
+        result.push_str(&text[self.end..]);
+        result
+    }
+}
+
+/// Appends the JSON spelling of a string; nearly every name is spelled as it is.
+fn push_quoted(text: &mut String, name: &str) {
+    if name.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'_') {
+        text.push('"');
+        text.push_str(name);
+        text.push('"');
+    } else {
+        text.push_str(&quote(name));
+    }
 }
 
 fn is_value(text: &str) -> bool {

@@ -18,7 +18,7 @@ fn signed(key: &AccountKey, message: &str, date: &str) -> HeaderMap {
 
 fn checked(options: &GatewayOptions, method: &Method, path: &str, headers: &HeaderMap) -> u16 {
     let path = Path::parse(path).unwrap();
-    check(options, NOW, method, &path, headers).map_or_else(|it| it.status.as_u16(), |()| 200)
+    check(options, NOW, method, &path, headers).map_or_else(|it| it.status.as_u16(), |_| 200)
 }
 
 #[track_caller]
@@ -59,6 +59,60 @@ fn a_wrong_key_or_a_changed_request_is_refused() {
     assert_eq!(checked(&options, &get, "/dbs/e", &headers), 401);
     assert_eq!(checked(&options, &Method::DELETE, "/dbs/d", &headers), 401);
     assert_eq!(checked(&options, &get, "/dbs/d", &HeaderMap::new()), 401);
+}
+
+/// The status of two requests, one after the other, of which the first may be remembered.
+#[track_caller]
+fn check_second(first: &HeaderMap, second: (&Method, &str, &HeaderMap), expected: (u16, u16)) {
+    let (options, verified) = (GatewayOptions::default(), Verified::default());
+    let status = |method: &Method, path: &str, headers: &HeaderMap| {
+        let outcome = authorise(&verified, &options, NOW, method, path, headers);
+        outcome.map_or_else(|it| it.status.as_u16(), |_| 200)
+    };
+    let first = status(&Method::POST, FEED, first);
+    assert_eq!((first, status(second.0, second.1, second.2)), expected);
+}
+
+const FEED: &str = "/dbs/d/colls/c/docs";
+
+#[test]
+fn a_signature_that_is_remembered_proves_nothing_else() {
+    let message = format!("post\ndocs\ndbs/d/colls/c\n{DATE}\n\n");
+    let right = signed(&AccountKey::public(), &message, DATE);
+    let wrong = signed(&AccountKey::new("AAAA").unwrap(), &message, DATE);
+    let (post, get) = (Method::POST, Method::GET);
+    check_second(&right, (&post, FEED, &right), (200, 200));
+    check_second(&right, (&post, FEED, &wrong), (200, 401));
+    check_second(&wrong, (&post, FEED, &wrong), (401, 401));
+    check_second(&wrong, (&post, FEED, &right), (401, 200));
+    check_second(&right, (&get, FEED, &right), (200, 401));
+    check_second(&right, (&post, "/dbs/d/colls/e/docs", &right), (200, 401));
+    let mut later = right.clone();
+    later.insert(headers::DATE, HeaderValue::from_static("tue, 14 nov 2023 22:13:21 gmt"));
+    check_second(&right, (&post, FEED, &later), (200, 401));
+    let mut cut = right.clone();
+    let token = right[header::AUTHORIZATION].as_bytes();
+    let short = HeaderValue::from_bytes(&token[..token.len() - 1]).unwrap();
+    cut.insert(header::AUTHORIZATION, short);
+    check_second(&right, (&post, FEED, &cut), (200, 401));
+}
+
+#[test]
+fn a_signature_that_is_remembered_grows_old_and_keeps_its_bounds() {
+    let key = AccountKey::new("c2VjcmV0").unwrap();
+    let options = GatewayOptions::default().read_only_keys(vec![key.clone()]);
+    let verified = Verified::default();
+    let mut headers = signed(&key, &format!("post\ndocs\ndbs/d/colls/c\n{DATE}\n\n"), DATE);
+    headers.insert(headers::IS_QUERY, HeaderValue::from_static("True"));
+    let status = |now: Timestamp, headers: &HeaderMap| {
+        let outcome = authorise(&verified, &options, now, &Method::POST, FEED, headers);
+        outcome.map_or_else(|it| it.status.as_u16(), |_| 200)
+    };
+    assert_eq!([status(NOW, &headers), status(NOW, &headers)], [200, 200]);
+    let late = NOW.plus(options.clock_skew_max + std::time::Duration::from_secs(1));
+    assert_eq!(status(late, &headers), 403);
+    headers.remove(headers::IS_QUERY);
+    assert_eq!(status(NOW, &headers), 403, "a key that may only read wrote");
 }
 
 #[test]

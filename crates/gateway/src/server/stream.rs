@@ -16,11 +16,16 @@ pub(crate) struct Impatient<S> {
     write_timeout: Duration,
     /// Runs while a write waits.
     timer: Option<Pin<Box<Sleep>>>,
+    /// Small pieces on their way, put together.
+    gathered: Vec<u8>,
 }
+
+/// Pieces that are so small together are copied: to hand them to the system one by one costs more.
+const GATHERED_BYTES_MAX: usize = 4096;
 
 impl<S> Impatient<S> {
     pub(crate) fn new(stream: S, write_timeout: Duration) -> Self {
-        Self { stream, write_timeout, timer: None }
+        Self { stream, write_timeout, timer: None, gathered: Vec::new() }
     }
 
     fn judge<T>(
@@ -64,7 +69,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let outcome = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        let Self { stream, gathered, .. } = &mut *self;
+        let outcome = if slices.iter().map(|it| it.len()).sum::<usize>() <= GATHERED_BYTES_MAX {
+            gathered.clear();
+            slices.iter().for_each(|it| gathered.extend_from_slice(it));
+            Pin::new(stream).poll_write(context, gathered)
+        } else {
+            Pin::new(stream).poll_write_vectored(context, slices)
+        };
         self.judge(context, outcome)
     }
 

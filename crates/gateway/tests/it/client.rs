@@ -113,6 +113,7 @@ impl Running {
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
         let mut server = Server::new(listener, gateway.router()).limits(limits);
+        server = server.gateway(gateway);
         if let Some(tls) = tls {
             server = server.tls(tls);
         }
