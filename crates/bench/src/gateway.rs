@@ -3,15 +3,18 @@
 //! Ours is the program as users start it, with every commit on disk before it is answered. The peer
 //! keeps everything in memory. It runs as it is started from a shell, when it closes the connection
 //! after each answer, and once more told to keep connections, which is the best it can do. All are
-//! processes of their own; the requests come from this one, over plain HTTP.
+//! processes of their own; the requests come from one thread of this one, over plain HTTP, and its
+//! processor time is told, because it is taken from the servers.
 //!
-//! Read `load` first, then `http` and `process`.
+//! Read `load` first, then `clients`, `requests` and `process`.
 
+mod clients;
 mod http;
 mod load;
 mod own_read;
 mod peer;
 mod process;
+mod requests;
 
 use std::path::Path;
 
@@ -125,6 +128,16 @@ fn print(measured: &[Measured], memory_after: f64, own_read_us: f64) {
         "processor time of a read: {} µs, of which the store's own {own_read_us:.1} µs",
         optional(reads, 1)
     );
+    for one in measured {
+        let (server, client) =
+            (one.rates.processor_us(Kind::Create), one.rates.client_us(Kind::Create));
+        println!(
+            "processor time of a create: {}: {} µs, and of its client {} µs",
+            one.name,
+            optional(server, 1),
+            optional(client, 1)
+        );
+    }
 }
 
 fn figures(measured: &[Measured], own_read_us: f64) -> Figures {
@@ -145,6 +158,8 @@ fn figures(measured: &[Measured], own_read_us: f64) -> Figures {
     figures.add("gateway.rss_mib", ours.resident_mib());
     figures.add("gateway.peer_rss_mib", measured.get(1).and_then(Measured::resident_mib));
     let reads = ours.rates.processor_us(Kind::Read);
+    figures.add("gateway.create_cpu_us", ours.rates.processor_us(Kind::Create));
+    figures.add("gateway.create_client_cpu_us", ours.rates.client_us(Kind::Create));
     figures.add("gateway.read_cpu_us", reads.map(|it| it - own_read_us));
     figures
 }

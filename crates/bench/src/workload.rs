@@ -39,17 +39,17 @@ impl Random {
     pub(crate) fn filled(&mut self, mut start: String, length: usize, end: &str) -> String {
         assert!(start.len() + end.len() <= length, "the names alone are longer than the body");
         start.reserve(length - start.len());
-        self.fill(&mut start, length - end.len());
+        start.push_str(self.text(length - end.len() - start.len()));
         start.push_str(end);
         start
     }
 
-    fn fill(&mut self, text: &mut String, length: usize) {
+    /// So many random letters.
+    pub(crate) fn text(&mut self, length: usize) -> &'static str {
         static POOL: LazyLock<String> = LazyLock::new(pool);
-        let missing = length - text.len();
-        let starts = u64::try_from(POOL_BYTES - missing).expect("a usize fits into 64 bits");
+        let starts = u64::try_from(POOL_BYTES - length).expect("a usize fits into 64 bits");
         let start = usize::try_from(self.below(starts)).expect("it is an index of the pool");
-        text.push_str(&POOL[start..start + missing]);
+        &POOL[start..start + length]
     }
 }
 

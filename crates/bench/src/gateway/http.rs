@@ -5,6 +5,7 @@ use std::{net::SocketAddr, time::SystemTime};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use hmac::{Hmac, KeyInit, Mac};
+use memchr::{memchr, memmem};
 use millstream_gateway::PUBLIC_EMULATOR_KEY;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::Sha256;
@@ -29,11 +30,12 @@ pub(super) struct Connection {
 
 /// What is known of an answer once its head is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Head {
-    status: u16,
+pub(super) struct Head {
+    pub(super) status: u16,
     head_bytes: usize,
     length: Length,
-    closes: bool,
+    /// The server closes the connection behind it.
+    pub(super) closes: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,19 +86,26 @@ impl Connection {
 
 impl Head {
     /// None if more has to come.
-    fn parse(buffer: &[u8]) -> Result<Option<Self>> {
-        let Some(end) = find(buffer, END_OF_HEAD) else { return Ok(None) };
-        let text = std::str::from_utf8(&buffer[..end])?;
-        let mut lines = text.split("\r\n");
-        let status = lines.next().and_then(|it| it.split(' ').nth(1)).ok_or("no status")?;
-        let status: u16 = status.parse()?;
+    pub(super) fn parse(buffer: &[u8]) -> Result<Option<Self>> {
+        let Some(end) = memmem::find(buffer, END_OF_HEAD) else { return Ok(None) };
+        let line = memmem::find(buffer, b"\r\n").unwrap_or(end);
+        let status = buffer[..line].split(|it| *it == b' ').nth(1).ok_or("no status")?;
+        let status: u16 = std::str::from_utf8(status)?.parse()?;
         let mut head = Self {
             status,
             head_bytes: end + END_OF_HEAD.len(),
             length: Length::Bytes(0),
             closes: false,
         };
-        for (name, value) in lines.filter_map(|it| it.split_once(':')) {
+        // Of the lines only those that can matter are looked at.
+        let mut rest = &buffer[line..end];
+        while let Some(at) = memchr(b'\n', rest) {
+            rest = &rest[at + 1..];
+            if !matches!(rest.first(), Some(b'c' | b'C' | b't' | b'T')) {
+                continue;
+            }
+            let line = std::str::from_utf8(&rest[..memchr(b'\r', rest).unwrap_or(rest.len())])?;
+            let Some((name, value)) = line.split_once(':') else { continue };
             let value = value.trim();
             if name.eq_ignore_ascii_case("content-length") {
                 head.length = Length::Bytes(value.parse()?);
@@ -109,16 +118,12 @@ impl Head {
         Ok(Some(head))
     }
 
-    fn is_whole(&self, buffer: &[u8]) -> bool {
+    pub(super) fn is_whole(&self, buffer: &[u8]) -> bool {
         match self.length {
             Length::Bytes(bytes) => self.head_bytes + bytes <= buffer.len(),
             Length::Chunked => buffer[self.head_bytes..].ends_with(b"0\r\n\r\n"),
         }
     }
-}
-
-fn find(buffer: &[u8], wanted: &[u8]) -> Option<usize> {
-    buffer.windows(wanted.len()).position(|it| it == wanted)
 }
 
 /// Makes requests of one moment; a signature holds for some minutes.
@@ -133,7 +138,7 @@ impl Signer {
         Self { date: httpdate::fmt_http_date(SystemTime::now()) }
     }
 
-    /// The lines of a request up to its headers, and one that names its length.
+    /// A whole request.
     pub(super) fn request(
         &self,
         method: &str,
@@ -141,18 +146,6 @@ impl Signer {
         headers: &[(&str, &str)],
         body: &str,
     ) -> Result<Vec<u8>> {
-        let mut text = self.head(method, path, headers)?;
-        text += &format!("content-length: {}\r\n\r\n{body}", body.len());
-        Ok(text.into_bytes())
-    }
-
-    /// The same without length and body, so that it can be used for many of them.
-    pub(super) fn head(
-        &self,
-        method: &str,
-        path: &str,
-        headers: &[(&str, &str)],
-    ) -> Result<String> {
         let mut text = format!(
             "{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: {}\r\nx-ms-date: {}\r\n\
              x-ms-version: 2020-07-15\r\ncontent-type: application/json\r\n",
@@ -162,7 +155,8 @@ impl Signer {
         for (name, value) in headers {
             text += &format!("{name}: {value}\r\n");
         }
-        Ok(text)
+        text += &format!("content-length: {}\r\n\r\n{body}", body.len());
+        Ok(text.into_bytes())
     }
 
     fn authorization(&self, method: &str, path: &str) -> Result<String> {

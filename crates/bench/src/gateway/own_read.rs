@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::{
     Options, Result,
     documents::{create, fill},
-    gateway::load::{CONNECTIONS, READ_ITEMS},
+    gateway::{load::CONNECTIONS, requests::READ_ITEMS},
     measure::{Usage, float},
     store,
     workload::{Random, Shape, item_id, partition_of},
