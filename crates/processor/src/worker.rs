@@ -244,6 +244,8 @@ struct Work {
     /// Partition keys with a parked sequence; none until they are known.
     parked: Option<FxHashSet<PartitionKey>>,
     redrives_seen: u64,
+    /// Keys whose failed change is being put aside.
+    keeping: FxHashSet<PartitionKey>,
     /// Parked sequences to be delivered again, and those that are now.
     redriving: Vec<PartitionKey>,
     redrives_running: FxHashSet<PartitionKey>,
@@ -316,6 +318,7 @@ impl Work {
             acknowledged: Arc::new(Notify::new()),
             parked: None,
             redrives_seen: 0,
+            keeping: FxHashSet::default(),
             redriving: Vec::new(),
             redrives_running: FxHashSet::default(),
             leaving: CancellationToken::new(),

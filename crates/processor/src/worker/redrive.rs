@@ -84,6 +84,7 @@ impl Work {
         });
         if sequence && let Some(parked) = &mut self.parked {
             parked.insert(it.partition_key.clone());
+            self.keeping.insert(it.partition_key.clone());
         }
         if setup.has(Flaw::ParkedBeforeKept) {
             change.page.finish(change.range.start);
@@ -131,6 +132,9 @@ impl Work {
             }
         }
         self.lanes.put_back(&lane, rest);
+        if !behind && let Some(failed) = kept.first() {
+            self.keeping.remove(&failed.page.changes[failed.range.start].partition_key);
+        }
         if behind {
             // Nobody suspects them any more; otherwise later changes would stand in for them.
             self.lanes.acquit(&lane, kept.len());
@@ -153,7 +157,10 @@ impl Work {
 
     /// Starts to deliver a parked sequence again, if one is wanted.
     pub(super) fn start_redrive(&mut self) -> bool {
-        let Some(key) = self.redriving.pop() else { return false };
+        // Putting a change aside is repeated until its outcome is known. If the sequence were
+        // delivered to its end meanwhile, the change would be parked again, and later ones go on.
+        let free = self.redriving.iter().rposition(|it| !self.keeping.contains(it));
+        let Some(key) = free.map(|it| self.redriving.remove(it)) else { return false };
         self.redrives_running.insert(key.clone());
         self.busy += 1;
         let (setup, tenure) = (Arc::clone(&self.setup), self.tenure);
