@@ -262,7 +262,13 @@ impl State {
         }
         let is_again = subscription.copies.get(&number).is_some_and(|it| !it.given.is_empty());
         self.counts.redeliveries += u64::from(is_again);
+        let is_unheard = !subscription.copies.contains_key(&number);
         subscription.know(number, id, event, grant.broker, tick);
+        if is_unheard {
+            // Its sender was never told its number: it may have been there for every request to
+            // receive, also for those whose answer was lost.
+            subscription.these(&[number]).for_each(|it| it.receives = 0);
+        }
         if is_newest {
             subscription.check_ended(number, one.is_deferred)?;
         }

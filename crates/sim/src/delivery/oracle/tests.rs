@@ -144,6 +144,9 @@ fn what_was_given_back_comes_before_what_is_later() {
 #[test]
 fn what_was_given_out_too_often_may_be_dead() {
     check("send 1,2; get 1; next; get 1; next; get 1; next; get 1; next; get 2", None);
+    // Answers to those who received were lost before anybody heard of 1.
+    check("send 2; get; get; get; get 1; next; get 2", None);
+    check("send 2; get; get 1; next; get 2", Some("message 2 before 1"));
 }
 
 #[test]
