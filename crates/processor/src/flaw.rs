@@ -24,6 +24,8 @@ pub enum Flaw {
     HandoverBeforeDrained,
     /// A failing change counts as done before it is kept.
     ParkedBeforeKept,
+    /// A parked key is redriven while its failed change is still being put aside.
+    RedrivenBeforeKept,
     /// Later changes of a parked key are delivered.
     ParkedKeyGoesOn,
     /// The position moves past everything that was handled, also past gaps.

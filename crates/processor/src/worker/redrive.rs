@@ -159,7 +159,8 @@ impl Work {
     pub(super) fn start_redrive(&mut self) -> bool {
         // Putting a change aside is repeated until its outcome is known. If the sequence were
         // delivered to its end meanwhile, the change would be parked again, and later ones go on.
-        let free = self.redriving.iter().rposition(|it| !self.keeping.contains(it));
+        let is_free = |key| !self.keeping.contains(key) || self.setup.has(Flaw::RedrivenBeforeKept);
+        let free = self.redriving.iter().rposition(is_free);
         let Some(key) = free.map(|it| self.redriving.remove(it)) else { return false };
         self.redrives_running.insert(key.clone());
         self.busy += 1;

@@ -34,6 +34,7 @@ impl Mutant {
         Self::Processor(ProcessorFlaw::HandoverBeforeDrained),
         Self::Processor(ProcessorFlaw::CheckpointPastGaps),
         Self::Processor(ProcessorFlaw::ParkedBeforeKept),
+        Self::Processor(ProcessorFlaw::RedrivenBeforeKept),
         Self::Processor(ProcessorFlaw::ParkedKeyGoesOn),
         Self::Relay(RelayFlaw::AcknowledgeBeforePublished),
         Self::Relay(RelayFlaw::IdPerAttempt),
@@ -105,6 +106,7 @@ fn processor_name(flaw: ProcessorFlaw) -> &'static str {
         ProcessorFlaw::HandoverBeforeDrained => "handover-before-drained",
         ProcessorFlaw::CheckpointPastGaps => "checkpoint-past-gaps",
         ProcessorFlaw::ParkedBeforeKept => "parked-before-kept",
+        ProcessorFlaw::RedrivenBeforeKept => "redriven-before-kept",
         ProcessorFlaw::ParkedKeyGoesOn => "parked-key-goes-on",
         _ => "unnamed",
     }
