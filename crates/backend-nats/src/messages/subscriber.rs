@@ -16,6 +16,9 @@ use crate::messages::options::SubscriptionOptions;
 use crate::messages::owner::Stored;
 use crate::messages::topic::TopicShared;
 
+/// When to look again at something that is due and was not done.
+const OVERDUE_PAUSE: Duration = Duration::from_millis(10);
+
 /// A subscription of a topic as a [`Subscriber`]. A cheap clone.
 ///
 /// It gives out the sessions of the lanes that this process has; its
@@ -295,7 +298,8 @@ impl Shared {
                 return Ok(None);
             }
             let timers = self.lanes().values().filter_map(|it| it.state().next_timer()).min();
-            let until = timers.unwrap_or(deadline).min(deadline);
+            // What is due in a lane that others may have by now is not for us to do.
+            let until = timers.unwrap_or(deadline).max(now + OVERDUE_PAUSE).min(deadline);
             select(changed, self.topic.clock.sleep(until.saturating_sub(now))).await;
         }
     }

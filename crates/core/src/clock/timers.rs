@@ -21,6 +21,7 @@ pub(super) struct Timer {
     due: Option<Instant>,
     /// Tells it apart from others of the same time; none until it waits.
     number: Option<u64>,
+    was_polled: bool,
 }
 
 #[derive(Debug, Default)]
@@ -39,7 +40,7 @@ struct Waiting {
 
 impl Timer {
     pub(super) fn after(now: Instant, duration: Duration) -> Self {
-        Self { due: now.checked_add(duration), number: None }
+        Self { due: now.checked_add(duration), number: None, was_polled: false }
     }
 }
 
@@ -49,8 +50,14 @@ impl Future for Timer {
     #[expect(clippy::disallowed_methods, reason = "this is part of the Clock")]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let Some(due) = self.due else { return Poll::Pending };
+        let is_first = !std::mem::replace(&mut self.was_polled, true);
         if due <= Instant::now() {
-            return Poll::Ready(());
+            if !is_first {
+                return Poll::Ready(());
+            }
+            // A loop whose next look is due already would keep the thread from everybody else.
+            context.waker().wake_by_ref();
+            return Poll::Pending;
         }
         let mut waiting = TIMERS.waiting();
         let number = *self.number.get_or_insert_with(|| {
@@ -165,8 +172,11 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_that_is_due_is_over_at_once() {
-        assert_eq!(poll(&mut timer(0), &Arc::default()), Poll::Ready(()));
+    fn a_timer_that_is_due_lets_others_have_a_turn_first() {
+        let (mut timer, counter) = (timer(0), Arc::<Counter>::default());
+        assert_eq!(poll(&mut timer, &counter), Poll::Pending);
+        assert_eq!(counter.count.load(Ordering::SeqCst), 1);
+        assert_eq!(poll(&mut timer, &counter), Poll::Ready(()));
     }
 
     #[test]
