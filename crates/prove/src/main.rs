@@ -107,10 +107,7 @@ fn print_fleet(report: &FleetReport) {
     println!("events that came again  {}", report.repeated);
     println!("lost                    {}", report.lost);
     println!("out of order per key    {}", report.reordered);
-    for finding in &report.findings {
-        println!("FOUND: {finding}");
-    }
-    print_evidence(report.is_well(), &report.evidence);
+    print_findings(&report.findings, report.is_well(), &report.evidence);
     println!("figure fleet.kills {kills}");
     println!("figure fleet.commits {}", report.commits);
     println!("figure fleet.lost {}", report.lost);
@@ -135,18 +132,18 @@ fn print(report: &Report) {
     let (keys, changes) = (report.parked_keys, report.parked_changes);
     println!("parked                  {keys} keys with {changes} changes");
     println!("  redriven in order     {} keys", report.redriven_in_order);
-    for finding in &report.findings {
-        println!("FOUND: {finding}");
-    }
-    print_evidence(report.is_well(), &report.evidence);
+    print_findings(&report.findings, report.is_well(), &report.evidence);
     println!("figure prove.rounds {kills}");
     println!("figure prove.lost {}", report.lost);
     println!("figure prove.reordered {}", report.reordered);
     println!("figure prove.duplicates_absorbed {}", report.duplicates_absorbed);
 }
 
-/// What helps to understand a finding.
-fn print_evidence(is_well: bool, evidence: &[String]) {
+/// What was found, and what helps to understand it.
+fn print_findings(findings: &[String], is_well: bool, evidence: &[String]) {
+    for finding in findings {
+        println!("FOUND: {finding}");
+    }
     for line in evidence.iter().filter(|_| !is_well) {
         println!("  {line}");
     }

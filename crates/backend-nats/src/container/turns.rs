@@ -65,6 +65,14 @@ mod tests {
         })
     }
 
+    async fn assert_waits<T>(turn: &mut (impl Future<Output = T> + Unpin)) {
+        tokio::select! {
+            biased;
+            _ = turn => panic!("two at a time"),
+            () = tokio::task::yield_now() => {}
+        }
+    }
+
     #[test]
     fn one_partition_waits_and_others_do_not() {
         block_on(async {
@@ -72,11 +80,7 @@ mod tests {
             let first = turns.take("a").await;
             let other = turns.take("b").await;
             let mut second = Box::pin(turns.take("a"));
-            tokio::select! {
-                biased;
-                _ = &mut second => panic!("two at a time"),
-                () = tokio::task::yield_now() => {}
-            }
+            assert_waits(&mut second).await;
             drop(first);
             second.await;
             drop(other);
@@ -90,11 +94,7 @@ mod tests {
             let turns = Turns::default();
             let first = turns.take("a").await;
             let mut second = Box::pin(turns.take("a"));
-            tokio::select! {
-                biased;
-                _ = &mut second => panic!("two at a time"),
-                () = tokio::task::yield_now() => {}
-            }
+            assert_waits(&mut second).await;
             drop(first);
             drop(second);
             assert!(turns.locks().is_empty(), "nobody is left");
