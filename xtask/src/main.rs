@@ -43,21 +43,25 @@ fn run(task: Task) -> Result<(), Failure> {
         }
         Task::Test(rest) => test::run(&root, in_ci, rest),
         Task::Tidy => tidy::run(&root),
-        Task::Bench(rest) => program("millstream-bench", rest).run(&root),
-        Task::Crash(rest) => program("millstream-crash", with_first("crash", rest)).run(&root),
-        Task::Power(rest) => program("millstream-crash", with_first("power", rest)).run(&root),
-        Task::Prove(rest) => program("millstream-prove", rest).run(&root),
-        Task::Sim(rest) => program("millstream-sim", rest).run(&root),
+        Task::Bench(rest) => program("dist", "millstream-bench", rest).run(&root),
+        Task::Crash(rest) => {
+            program("release", "millstream-crash", with_first("crash", rest)).run(&root)
+        }
+        Task::Power(rest) => {
+            program("release", "millstream-crash", with_first("power", rest)).run(&root)
+        }
+        Task::Prove(rest) => program("release", "millstream-prove", rest).run(&root),
+        Task::Sim(rest) => program("release", "millstream-sim", rest).run(&root),
         Task::Fuzz { target, seconds } => fuzz::run(&root, target, seconds),
         Task::Conformance { suite, wanted } => conformance::run(&root, suite, &wanted),
         Task::Ci => ci::run(&root),
     }
 }
 
-/// A program of the workspace, built for release because what it measures or provokes depends on
-/// its speed.
-fn program(package: &str, rest: Vec<String>) -> Command {
-    Command::cargo(["run", "--quiet", "--release", "--package", package, "--"]).arguments(rest)
+/// A program of the workspace, built for speed because what it measures or provokes depends on it.
+fn program(profile: &str, package: &str, rest: Vec<String>) -> Command {
+    let command = ["run", "--quiet", "--profile", profile, "--package", package, "--"];
+    Command::cargo(command).arguments(rest)
 }
 
 fn with_first(first: &str, rest: Vec<String>) -> Vec<String> {

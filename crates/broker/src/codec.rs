@@ -5,6 +5,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -165,7 +166,7 @@ fn message(bytes: &Bytes) -> Option<Message> {
     Some(message)
 }
 
-fn properties(reader: &mut Reader<'_>) -> Option<BTreeMap<String, PropertyValue>> {
+fn properties(reader: &mut Reader<'_>) -> Option<BTreeMap<Cow<'static, str>, PropertyValue>> {
     let mut properties = BTreeMap::new();
     for _ in 0..reader.count()? {
         let name = reader.text()?.to_owned();
@@ -178,7 +179,7 @@ fn properties(reader: &mut Reader<'_>) -> Option<BTreeMap<String, PropertyValue>
             5 => PropertyValue::Binary(Bytes::copy_from_slice(reader.bytes()?)),
             _ => return None,
         };
-        properties.insert(name, value);
+        properties.insert(name.into(), value);
     }
     Some(properties)
 }

@@ -422,6 +422,6 @@ fn shown(peeked: &Peeked, mut message: Message) -> PeekedMessage {
 fn add_reason(message: &mut Message, dead_letter: Option<&DeadLetter>) {
     let Some(dead) = dead_letter else { return };
     let text = |text: &str| PropertyValue::String(text.to_owned());
-    message.properties.insert("DeadLetterReason".to_owned(), text(&dead.reason));
-    message.properties.insert("DeadLetterErrorDescription".to_owned(), text(&dead.description));
+    message.properties.insert("DeadLetterReason".into(), text(&dead.reason));
+    message.properties.insert("DeadLetterErrorDescription".into(), text(&dead.description));
 }

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -43,8 +44,8 @@ pub struct Message {
     pub time_to_live: Option<Duration>,
     /// Not delivered before this time.
     pub scheduled_at: Option<Timestamp>,
-    /// Everything else, by name.
-    pub properties: BTreeMap<String, PropertyValue>,
+    /// Everything else, by name. Most names are known when a program is built and cost nothing.
+    pub properties: BTreeMap<Cow<'static, str>, PropertyValue>,
     /// The bytes.
     pub body: Bytes,
 }
@@ -116,7 +117,11 @@ impl Message {
 
     /// Adds a property.
     #[must_use]
-    pub fn property(mut self, name: impl Into<String>, value: impl Into<PropertyValue>) -> Self {
+    pub fn property(
+        mut self,
+        name: impl Into<Cow<'static, str>>,
+        value: impl Into<PropertyValue>,
+    ) -> Self {
         self.properties.insert(name.into(), value.into());
         self
     }

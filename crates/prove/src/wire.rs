@@ -1,6 +1,7 @@
 //! What processes say to the broker, a line of JSON each way. Only for this proof: a message has
 //! what the relay of the proof gives it, and no more.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use millstream_core::{Delivery, Error, ErrorKind, Message, PropertyValue, Result, Timestamp};
@@ -43,8 +44,8 @@ pub(crate) struct WireMessage {
     session: Option<String>,
     subject: Option<String>,
     body: String,
-    numbers: BTreeMap<String, i64>,
-    texts: BTreeMap<String, String>,
+    numbers: BTreeMap<Cow<'static, str>, i64>,
+    texts: BTreeMap<Cow<'static, str>, String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -21,9 +21,6 @@ pub enum MessageForm {
     Raw,
 }
 
-/// What begins the properties of CloudEvents in the AMQP binding.
-const CLOUD_EVENTS: &str = "cloudEvents:";
-
 /// The parts of an event document that a message is made of.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -102,24 +99,25 @@ pub(crate) fn message(item: &Item, form: MessageForm, source: &str) -> Result<Me
         }
         None => None,
     };
-    let mut set = |name: &str, value: PropertyValue| {
-        message.properties.insert(name.to_owned(), value);
+    let mut set = |name: &'static str, value: PropertyValue| {
+        message.properties.insert(name.into(), value);
     };
     if form == MessageForm::CloudEvents {
+        // Named as in the AMQP binding.
         let attributes = [
-            ("specversion", Some("1.0")),
-            ("id", Some(item.id.as_str())),
-            ("source", Some(source)),
-            ("type", Some(action.as_ref())),
-            ("subject", document.entity_id.as_deref()),
-            ("time", created_at.as_deref()),
-            ("partitionkey", Some(session.as_str())),
-            ("traceparent", document.traceparent.as_deref()),
-            ("tracestate", document.tracestate.as_deref()),
+            ("cloudEvents:id", Some(item.id.as_str())),
+            ("cloudEvents:partitionkey", Some(session.as_str())),
+            ("cloudEvents:source", Some(source)),
+            ("cloudEvents:specversion", Some("1.0")),
+            ("cloudEvents:subject", document.entity_id.as_deref()),
+            ("cloudEvents:time", created_at.as_deref()),
+            ("cloudEvents:traceparent", document.traceparent.as_deref()),
+            ("cloudEvents:tracestate", document.tracestate.as_deref()),
+            ("cloudEvents:type", Some(action.as_ref())),
         ];
         for (name, value) in attributes {
             if let Some(value) = value {
-                set(&format!("{CLOUD_EVENTS}{name}"), PropertyValue::from(value));
+                set(name, PropertyValue::from(value));
             }
         }
     }
@@ -127,7 +125,7 @@ pub(crate) fn message(item: &Item, form: MessageForm, source: &str) -> Result<Me
         let number = i64::try_from(sequence).unwrap_or(i64::MAX);
         set("sequence", PropertyValue::Integer(number));
         if form == MessageForm::CloudEvents {
-            set(&format!("{CLOUD_EVENTS}sequence"), PropertyValue::from(sequence.to_string()));
+            set("cloudEvents:sequence", PropertyValue::from(sequence.to_string()));
         }
     }
     let trace = [

@@ -272,6 +272,10 @@ impl Engine {
         sections: Vec<Section>,
         recent_max: impl Fn(&[u8]) -> usize,
     ) -> View<'_> {
+        for section in &sections {
+            // Not while the buffer is locked; and if the disk fails, reading the section tells.
+            let _ = self.tables.learn_reach(section);
+        }
         View::capture(&self.tables, &read(&self.buffer), sections, recent_max)
     }
 

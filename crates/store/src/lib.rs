@@ -25,6 +25,7 @@ mod keys;
 mod log;
 mod maintenance;
 mod options;
+mod reach;
 mod records;
 mod state;
 mod store;

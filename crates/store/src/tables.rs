@@ -14,11 +14,13 @@ use millstream_core::{Error, ErrorKind, Result};
 
 use crate::buffer::Layer;
 use crate::disk::sync_directories;
-use crate::keys;
+use crate::keys::{self, Place};
+use crate::reach::Reach;
 use crate::store::give_way;
+use crate::view::Section;
 
 /// The tables of a store. Their numbers are on disk: a retired one is never used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Table {
     /// Where the newest version of an item stands in the feed.
     Items,
@@ -92,7 +94,11 @@ impl Table {
             .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
             // A table is synced when it is complete, and commits that are synced meanwhile wait for
             // it: many small ones delay them less than a few large ones.
-            .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(TABLE_BYTES)))
+            .compaction_strategy(Arc::new(
+                Leveled::default()
+                    .with_table_target_size(TABLE_BYTES)
+                    .with_l0_threshold(FLUSHES_PER_COMPACTION),
+            ))
     }
 }
 
@@ -100,6 +106,7 @@ impl Table {
 pub(crate) struct Tables {
     database: Database,
     keyspaces: [Keyspace; Table::COUNT],
+    reach: Reach,
 }
 
 impl std::fmt::Debug for Tables {
@@ -147,7 +154,7 @@ impl Tables {
         ];
         // fjall does not make the directories of new keyspaces durable.
         sync_directories(path).map_err(|error| failed(error.into()))?;
-        Ok(Self { database, keyspaces })
+        Ok(Self { database, keyspaces, reach: Reach::default() })
     }
 
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Slice>> {
@@ -175,6 +182,24 @@ impl Tables {
             .map(move |guard| guard.into_inner().map_err(|error| reading_failed(table, error)))
     }
 
+    /// Prepares [`Self::may_hold`] for a section, with a look at the disk the first time.
+    pub(crate) fn learn_reach(&self, section: &Section) -> Result<()> {
+        let table = section.table;
+        self.reach.learn(section, |segment| {
+            let end = Place::end_of_segment(segment);
+            let keyspace = &self.keyspaces[table.index()];
+            let last = keyspace.range(segment.to_be_bytes().to_vec()..end).next_back();
+            let key = last.map(fjall::Guard::key).transpose();
+            let key = key.map_err(|error| reading_failed(table, error))?;
+            Ok(key.and_then(|it| Place::from_key(&it)))
+        })
+    }
+
+    /// Whether they may hold something of a section that no layer of the buffer has.
+    pub(crate) fn may_hold(&self, section: &Section) -> bool {
+        self.reach.includes(section)
+    }
+
     /// Takes over the entries of a layer and notes through which group of the log the tables are
     /// complete.
     ///
@@ -182,6 +207,9 @@ impl Tables {
     /// because an entry says what a key holds and not how it changed.
     pub(crate) fn take_over(&self, layer: &Layer) -> Result<()> {
         for table in Table::ALL {
+            if table.writes_keys_once() {
+                self.reach.extend(table, layer);
+            }
             self.ingest(table, layer).map_err(|error| writing_failed(table, error))?;
         }
         Ok(())
@@ -258,6 +286,9 @@ fn writing_failed(table: Table, error: fjall::Error) -> Error {
 }
 
 const TABLE_BYTES: u64 = 8 * 1024 * 1024;
+/// What came with so many flushes is compacted at once. Each time, everything in the first sorted
+/// level is written again; more flushes would make look-ups of absent keys dearer.
+const FLUSHES_PER_COMPACTION: u8 = 8;
 const COMPACTION_THREADS: usize = 1;
 const OPEN_FILES_MAX: usize = 256;
-const BACKLOG_TO_NUDGE: usize = 4;
+const BACKLOG_TO_NUDGE: usize = 8;

@@ -25,7 +25,8 @@ pub(crate) struct Section {
 /// number of entries; a section that has more ends early.
 pub(crate) struct View<'a> {
     tables: &'a Tables,
-    snapshot: TablesSnapshot,
+    /// None if the tables hold nothing of any section.
+    snapshot: Option<TablesSnapshot>,
     frozen: Option<Arc<Layer>>,
     sections: Vec<Captured>,
 }
@@ -34,6 +35,8 @@ struct Captured {
     section: Section,
     recent: Vec<(Slice, Option<Slice>)>,
     is_cut: bool,
+    /// Whether the tables may have entries of it.
+    is_in_tables: bool,
 }
 
 impl<'a> View<'a> {
@@ -58,14 +61,12 @@ impl<'a> View<'a> {
             }
             let is_cut = cut.is_some();
             section.to = cut.unwrap_or(section.to);
-            Captured { section, recent, is_cut }
+            let is_in_tables = tables.may_hold(&section);
+            Captured { section, recent, is_cut, is_in_tables }
         };
-        Self {
-            tables,
-            sections: sections.into_iter().map(capture).collect(),
-            frozen: buffer.frozen.clone(),
-            snapshot: tables.snapshot(),
-        }
+        let sections: Vec<_> = sections.into_iter().map(capture).collect();
+        let snapshot = sections.iter().any(|it| it.is_in_tables).then(|| tables.snapshot());
+        Self { tables, snapshot, frozen: buffer.frozen.clone(), sections }
     }
 
     /// The key at which a section ends early, if it does.
@@ -79,10 +80,12 @@ impl<'a> View<'a> {
         let captured = &self.sections[section];
         let Section { table, from, to } = &captured.section;
         let frozen = self.frozen.iter().flat_map(|layer| layer.range(*table, from, to));
+        let snapshot = self.snapshot.as_ref().filter(|_| captured.is_in_tables);
+        let stored = snapshot.map(|it| self.tables.range(it, *table, from, to));
         Merged {
             recent: captured.recent.iter().peekable(),
             frozen: frozen.peekable(),
-            stored: self.tables.range(&self.snapshot, *table, from, to).peekable(),
+            stored: stored.into_iter().flatten().peekable(),
         }
     }
 }

@@ -183,7 +183,7 @@ impl Webhook {
             let text = text(value);
             if let Some(attribute) = name.strip_prefix(CLOUD_EVENTS) {
                 set(&format!("ce-{attribute}"), &text)?;
-            } else if matches!(name.as_str(), "traceparent" | "tracestate" | "baggage") {
+            } else if matches!(name.as_ref(), "traceparent" | "tracestate" | "baggage") {
                 set(name, &text)?;
             }
         }

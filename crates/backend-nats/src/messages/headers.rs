@@ -94,7 +94,7 @@ pub(crate) fn decode(headers: Option<&HeaderMap>, body: Bytes, number: u64) -> M
             }
             _ => {
                 if let Some((name, value)) = property(name, value) {
-                    message.properties.insert(name, value);
+                    message.properties.insert(name.into(), value);
                 }
             }
         }

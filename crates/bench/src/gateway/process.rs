@@ -51,15 +51,20 @@ pub(super) struct ServerProcess {
 
 /// Builds the program that users start, as this one was built, and says where it is.
 pub(super) fn build() -> Result<PathBuf> {
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let arguments = ["build", "--quiet", "--release", "--package", "millstream-cli"];
-    let status = Command::new(cargo).args(arguments).status()?;
-    if !status.success() {
-        return Err("could not build the program; start me with `cargo xtask bench`".into());
-    }
     let own = env::current_exe()?;
-    let program = own.parent().map(|it| it.join("millstream")).filter(|it| it.exists());
-    program.ok_or_else(|| "the program is not where this one is; it has to be built alike".into())
+    let directory = own.parent().ok_or("this program is in no directory")?;
+    // Cargo names the directory after the profile, except for that of development.
+    let profile = match directory.file_name().and_then(|it| it.to_str()) {
+        None | Some("debug") => "dev",
+        Some(name) => name,
+    };
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let arguments = ["build", "--quiet", "--profile", profile, "--package", "millstream-cli"];
+    let program = directory.join("millstream");
+    if Command::new(cargo).args(arguments).status()?.success() && program.exists() {
+        return Ok(program);
+    }
+    Err("could not build the program beside this one; start me with `cargo xtask bench`".into())
 }
 
 /// The program with its data in `place`.

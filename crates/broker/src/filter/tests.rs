@@ -24,7 +24,7 @@ fn message(text: &str) -> Message {
             "sys.SessionId" => message = message.session(value),
             "sys.Scheduled" => message.scheduled_at = Some(time(value)),
             _ => {
-                message.properties.insert(name.to_owned(), property(value));
+                message.properties.insert(name.to_owned().into(), property(value));
             }
         }
     }

@@ -146,7 +146,7 @@ impl From<AsideMessage> for PeekedRow {
             ("DeadLetterErrorDescription", letter.description),
         ];
         for (name, text) in why {
-            message.properties.insert(name.to_owned(), PropertyValue::String(text));
+            message.properties.insert(name.into(), PropertyValue::String(text));
         }
         Self::from(PeekedMessage {
             message,
@@ -179,7 +179,8 @@ impl From<PeekedMessage> for PeekedRow {
             MessageState::Deferred => "deferred",
             MessageState::Scheduled => "scheduled",
         };
-        let properties = message.properties.into_iter().map(|(name, it)| (name, value(it)));
+        let properties =
+            message.properties.into_iter().map(|(name, it)| (name.into_owned(), value(it)));
         Self {
             sequence_number: peeked.sequence_number,
             id: message.id,

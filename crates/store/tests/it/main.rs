@@ -4,6 +4,7 @@ mod conformance;
 mod failures;
 mod faulty;
 mod fixtures;
+mod following;
 mod interleavings;
 mod model;
 mod opening;
