@@ -4,7 +4,8 @@
 //! keeps everything in memory. It runs as it is started from a shell, when it closes the connection
 //! after each answer, and once more told to keep connections, which is the best it can do. All are
 //! processes of their own; the requests come from one thread of this one, over plain HTTP, and its
-//! processor time is told, because it is taken from the servers.
+//! processor time is told, because it is taken from the servers. What sockets and clients alone
+//! allow is measured too: no server can answer more creates on the same machine.
 //!
 //! Read `load` first, then `clients`, `requests` and `process`.
 
@@ -14,6 +15,7 @@ mod load;
 mod own_read;
 mod peer;
 mod process;
+mod raw;
 mod requests;
 
 use std::path::Path;
@@ -24,7 +26,9 @@ use crate::{
         load::{Kind, Rates},
         peer::Peer,
         process::{ServerProcess, Start},
+        raw::RawServer,
     },
+    measure::Usage,
     report::{Figures, optional},
     rounds::median,
 };
@@ -59,21 +63,30 @@ pub(crate) async fn run(options: &Options) -> Result<Figures> {
     for server in &servers {
         load::prepare(server).await?;
     }
+    let raw = RawServer::start(&servers[0]).await?;
+    let mut raw_rates = Rates::default();
     for round in 1..=options.rounds {
         for kind in Kind::ALL {
             // One after the other, so that all meet the same minute of the machine.
             for (server, one) in servers.iter().zip(&mut measured) {
-                let rate = load::run_round(server, kind, options.duration()).await?;
+                let (address, usage) = (server.address(), || server.usage());
+                let rate = load::run_round(address, usage, kind, options.duration()).await?;
                 eprintln!("round {round}: {} {} {:.0}/s", one.name, kind.name(), rate.per_second);
                 one.rates.add(kind, rate);
             }
         }
+        let own = || Ok(Usage::of_self()?);
+        let rate = load::run_round(raw.address(), own, Kind::Create, options.duration()).await?;
+        eprintln!("round {round}: sockets alone {:.0}/s", rate.per_second);
+        raw_rates.add(Kind::Create, rate);
     }
     let memory_after = servers[0].resident_mib()?;
     drop(servers);
     let own_read_us = own_read::measure(options).await?;
     print(&measured, memory_after, own_read_us);
-    Ok(figures(&measured, own_read_us))
+    let raw = raw_rates.per_second(Kind::Create);
+    println!("sockets and clients alone, with creates: {} a second", optional(raw, 0));
+    Ok(figures(&measured, raw, own_read_us))
 }
 
 impl Measured {
@@ -140,7 +153,7 @@ fn print(measured: &[Measured], memory_after: f64, own_read_us: f64) {
     }
 }
 
-fn figures(measured: &[Measured], own_read_us: f64) -> Figures {
+fn figures(measured: &[Measured], raw: Option<f64>, own_read_us: f64) -> Figures {
     let mut figures = Figures::default();
     let ours = &measured[0];
     let ratio = |kind: Kind, peer: usize| {
@@ -153,6 +166,9 @@ fn figures(measured: &[Measured], own_read_us: f64) -> Figures {
         figures.add(format!("gateway.{name}_ratio"), ratio(kind, 1));
         figures.add(format!("gateway.{name}_keep_alive_ratio"), ratio(kind, 2));
     }
+    let creates = ours.rates.per_second(Kind::Create);
+    figures.add("gateway.raw_per_s", raw);
+    figures.add("gateway.create_raw_ratio", creates.zip(raw).map(|(ours, raw)| ours / raw));
     figures.add("gateway.start_ms", ours.start_ms());
     figures.add("gateway.peer_start_ms", measured.get(1).and_then(Measured::start_ms));
     figures.add("gateway.rss_mib", ours.resident_mib());

@@ -1,6 +1,7 @@
 //! Durable table entries: the queue of commits, the thread that logs them in groups, and the thread
 //! that moves them to the tables.
 
+mod crowd;
 mod entries;
 mod flush;
 
@@ -16,6 +17,7 @@ use fjall::Slice;
 use millstream_core::{Error, ErrorKind, Result};
 
 use crate::buffer::{Buffer, Entry, Key, Layer};
+use crate::engine::crowd::Crowd;
 use crate::engine::entries::encode_entry;
 use crate::flaw::Flaw;
 use crate::keys;
@@ -104,26 +106,6 @@ struct Written {
     is_synced: bool,
     /// Whether the log has grown so long that what it holds should move to the tables.
     is_log_long: bool,
-}
-
-/// How many commit at the same time, judged by the last two groups: while one is synced, the other
-/// gathers.
-#[derive(Default)]
-struct Crowd {
-    last: usize,
-    before: usize,
-}
-
-impl Crowd {
-    fn saw(&mut self, commits: usize) {
-        (self.before, self.last) = (self.last, commits);
-    }
-
-    /// One sync for many costs less than two for half as many, so a group that has just begun to
-    /// gather is given a moment.
-    fn worth_waiting_for(&self) -> usize {
-        (self.last + self.before) / 2
-    }
 }
 
 #[derive(Default)]
@@ -316,7 +298,7 @@ impl Engine {
         let mut unsynced = false;
         let mut group = Queue::default();
         let mut crowd = Crowd::default();
-        while self.next_group(&mut group, unsynced, crowd.worth_waiting_for()) {
+        while self.next_group(&mut group, unsynced, &crowd) {
             if group.completions.is_empty() {
                 unsynced = self.sync_log().is_err();
                 continue;
@@ -335,8 +317,9 @@ impl Engine {
 
     /// Exchanges the empty `group` for everything that waits; false at the end. An empty one means
     /// that it is time to sync.
-    fn next_group(&self, group: &mut Queue, unsynced: bool, wanted: usize) -> bool {
+    fn next_group(&self, group: &mut Queue, unsynced: bool, crowd: &Crowd) -> bool {
         let mut queue = lock(&self.queue);
+        let wanted = crowd.worth_waiting_for(queue.completions.len());
         while queue.completions.is_empty() {
             queue.wanted = Some(1);
             if queue.is_closed {
@@ -357,9 +340,9 @@ impl Engine {
                 _ => queue = self.queued.wait(queue).expect("no holder of the lock panics"),
             }
         }
-        if queue.completions.len() < wanted && !queue.is_closed {
-            queue.wanted = Some(wanted);
-            let waited = self.queued.wait_timeout(queue, GATHER_MAX);
+        if queue.completions.len() < wanted.commits && !queue.is_closed {
+            queue.wanted = Some(wanted.commits);
+            let waited = self.queued.wait_timeout(queue, wanted.time_max);
             queue = waited.expect("no holder of the lock panics").0;
         }
         group.is_closed = queue.is_closed;
@@ -502,6 +485,4 @@ const KEPT_BYTES_MAX: usize = 1024 * 1024;
 const GROUP_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Segments with groups that have not moved to the tables, before that is done whatever they hold.
 const LIVE_SEGMENTS_MAX: usize = 6;
-/// How long a group may gather; less than a sync takes on most disks.
-const GATHER_MAX: Duration = Duration::from_micros(80);
 const RETRY_AFTER: Duration = Duration::from_millis(20);

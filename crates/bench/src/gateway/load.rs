@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -133,28 +134,30 @@ pub(super) async fn prepare(server: &ServerProcess) -> Result<()> {
     Ok(())
 }
 
-/// Asks for one kind of thing as fast as the server answers.
+/// Asks for one kind of thing as fast as the server at `address` answers. `usage` tells what the
+/// server has used.
 pub(super) async fn run_round(
-    server: &ServerProcess,
+    address: SocketAddr,
+    usage: impl Fn() -> Result<Usage>,
     kind: Kind,
     duration: Duration,
 ) -> Result<Rate> {
     let plan = Plan::new(kind, &Signer::new())?;
     let requests: Vec<Requests> =
         (0..CONNECTIONS).map(|_| plan.requests(client_number())).collect();
-    let (address, progress) = (server.address(), Arc::new(Progress::default()));
+    let progress = Arc::new(Progress::default());
     let watched = Arc::clone(&progress);
     let clients = tokio::task::spawn_blocking(move || {
         clients::run(address, requests, kind.status(), &watched)
     });
     tokio::time::sleep(WARM_UP_MAX.min(duration / 10)).await;
     let before = progress.answered.load(Ordering::Relaxed);
-    let (usage_before, own_before) = (server.usage()?, Usage::of_self()?);
+    let (usage_before, own_before) = (usage()?, Usage::of_self()?);
     let stopwatch = Stopwatch::start();
     tokio::time::sleep(duration).await;
     let count = progress.answered.load(Ordering::Relaxed) - before;
     let elapsed = stopwatch.elapsed();
-    let (usage, own) = (server.usage()?.since(usage_before), Usage::of_self()?.since(own_before));
+    let (used, own) = (usage()?.since(usage_before), Usage::of_self()?.since(own_before));
     progress.is_over.store(true, Ordering::Relaxed);
     clients.await??;
     tokio::time::sleep(PAUSE).await;
@@ -164,7 +167,7 @@ pub(super) async fn run_round(
     let microseconds = |it: Usage| it.processor.as_secs_f64() * 1e6 / float(count);
     Ok(Rate {
         per_second: float(count) / elapsed.as_secs_f64(),
-        processor_us: microseconds(usage),
+        processor_us: microseconds(used),
         client_us: microseconds(own),
     })
 }
