@@ -12,7 +12,7 @@ usage: cargo xtask <task> [arguments]
                                    arguments go to `cargo test`
   tidy                             the rules a compiler does not know: who may depend on whom,
                                    sizes, licences, leftovers, paths of one machine
-  bench [name] [arguments]         one benchmark, release build: commit, feed, ttl, start,
+  bench [name] [arguments]         one benchmark, build of dist: commit, feed, ttl, start,
                                    processor, relay, nats, gateway
   crash [arguments]                kill the store at random moments and check what it kept
   power [arguments]                the same with loss of power, which drops unsynced writes
