@@ -14,6 +14,8 @@ use millstream_core::{
 use crate::harness::{Servers, block_on, open};
 
 const RANGES: u32 = 100;
+/// How far something goes that is to be broken off before it is looked at.
+const STEP: Duration = Duration::from_millis(1);
 /// Longer than it takes until something counts as abandoned.
 const LONG: Duration = Duration::from_secs(11 * 60);
 
@@ -45,24 +47,32 @@ impl Scene {
         own.filter(|it| !it.ends_with("_catalog")).count()
     }
 
-    /// Breaks something off when the number of streams is so; false if it was done before.
-    async fn break_off(
-        &self,
-        work: impl Future<Output = Result<()>>,
-        is_half_done: impl Fn(usize) -> bool,
-    ) -> bool {
-        let looking = async {
-            while !is_half_done(self.streams().await) {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::select! {
-            biased;
-            () = looking => true,
-            outcome = work => {
+    /// Breaks something off when some of so many streams are there; false if it was done before.
+    async fn break_off(&self, work: impl Future<Output = Result<()>>, full: usize) -> bool {
+        let mut work = Box::pin(work);
+        loop {
+            if let Ok(outcome) = tokio::time::timeout(STEP, &mut work).await {
                 outcome.unwrap();
-                false
+                return false;
             }
+            // It stands still while we look: what it does after the last stream is not under way.
+            if (1..full).contains(&self.streams().await) {
+                break;
+            }
+        }
+        drop(work);
+        self.settle().await;
+        true
+    }
+
+    /// The server goes on with what it was asked for, though nobody waits for the answer.
+    async fn settle(&self) {
+        let (mut before, mut same) = (self.streams().await, 0);
+        while same < 10 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let now = self.streams().await;
+            same = if now == before { same + 1 } else { 0 };
+            before = now;
         }
     }
 
@@ -83,7 +93,8 @@ fn streams_of_a_creation_that_was_broken_off_are_removed_after_a_while() {
     let Some(servers) = Servers::single() else { return };
     block_on(async {
         let scene = Scene::new(servers, "creation").await;
-        while !scene.break_off(scene.create("c"), |it| 0 < it).await {
+        let full = usize::try_from(RANGES).unwrap();
+        while !scene.break_off(scene.create("c"), full).await {
             scene.store.delete(&container("c")).await.unwrap();
         }
         assert_eq!(scene.maintain().await, (0, 1));
@@ -91,7 +102,7 @@ fn streams_of_a_creation_that_was_broken_off_are_removed_after_a_while() {
         scene.create("c").await.unwrap();
         scene.store.open(&container("c")).await.unwrap();
         assert_eq!(scene.maintain().await, (0, 0));
-        assert_eq!(scene.streams().await, usize::try_from(RANGES).unwrap());
+        assert_eq!(scene.streams().await, full);
     });
 }
 
@@ -126,7 +137,7 @@ fn streams_of_a_removal_that_was_broken_off_are_removed_after_a_while() {
         loop {
             scene.create("c").await.unwrap();
             let full = scene.streams().await;
-            if scene.break_off(scene.store.delete(&container("c")), |it| it < full).await {
+            if scene.break_off(scene.store.delete(&container("c")), full).await {
                 break;
             }
         }
@@ -138,7 +149,7 @@ fn streams_of_a_removal_that_was_broken_off_are_removed_after_a_while() {
             scene.create("one").await.unwrap();
             scene.create("two").await.unwrap();
             let full = scene.streams().await;
-            if scene.break_off(scene.store.delete_database("d"), |it| it < full).await {
+            if scene.break_off(scene.store.delete_database("d"), full).await {
                 break;
             }
             scene.store.create_database("d").await.unwrap();
