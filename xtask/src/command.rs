@@ -1,6 +1,6 @@
 //! Commands that tasks start: how they are shown, run and how they fail.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::Path;
 use std::process::{self, ExitCode, Stdio};
@@ -67,6 +67,9 @@ impl Command {
 
     pub(crate) fn prepared(&self, root: &Path) -> process::Command {
         let mut command = process::Command::new(self.executable());
+        for (name, _) in std::env::vars_os().filter(|(name, _)| is_about_our_package(name)) {
+            command.env_remove(name);
+        }
         command.args(&self.arguments).envs(self.variables.iter().copied()).current_dir(root);
         command
     }
@@ -89,6 +92,13 @@ impl Command {
         let inherited = if self.program == "cargo" { std::env::var_os("CARGO") } else { None };
         inherited.unwrap_or_else(|| self.program.into())
     }
+}
+
+/// Cargo tells a program that it runs about the package of the program. Build scripts of libraries
+/// look at the same variables: with ours, everything above them would be built again and again.
+fn is_about_our_package(variable: &OsStr) -> bool {
+    let name = variable.as_encoded_bytes();
+    name.starts_with(b"CARGO_PKG_") || name.starts_with(b"CARGO_MANIFEST_")
 }
 
 impl fmt::Display for Command {
@@ -174,6 +184,16 @@ mod tests {
             &Command::cargo(["doc"]).variable("RUSTDOCFLAGS", "-D warnings"),
             "RUSTDOCFLAGS='-D warnings' cargo doc",
         );
+    }
+
+    #[test]
+    fn what_is_told_about_our_package_is_not_passed_on() {
+        let command = Command::cargo(["build"]).prepared(Path::new("."));
+        let removed: Vec<_> = command.get_envs().filter(|(_, value)| value.is_none()).collect();
+        for name in ["CARGO_MANIFEST_DIR", "CARGO_PKG_NAME"] {
+            assert!(removed.iter().any(|(it, _)| *it == name), "{name} is not in {removed:?}");
+        }
+        assert!(removed.iter().all(|(it, _)| *it != "CARGO"), "{removed:?}");
     }
 
     #[test]

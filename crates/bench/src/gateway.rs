@@ -70,13 +70,15 @@ pub(crate) async fn run(options: &Options) -> Result<Figures> {
             // One after the other, so that all meet the same minute of the machine.
             for (server, one) in servers.iter().zip(&mut measured) {
                 let (address, usage) = (server.address(), || server.usage());
-                let rate = load::run_round(address, usage, kind, options.duration()).await?;
+                let rate = load::run_round(address, usage, kind, options.duration()).await;
+                let rate = rate.map_err(|error| format!("{}: {error}", one.name))?;
                 eprintln!("round {round}: {} {} {:.0}/s", one.name, kind.name(), rate.per_second);
                 one.rates.add(kind, rate);
             }
         }
         let own = || Ok(Usage::of_self()?);
-        let rate = load::run_round(raw.address(), own, Kind::Create, options.duration()).await?;
+        let rate = load::run_round(raw.address(), own, Kind::Create, options.duration()).await;
+        let rate = rate.map_err(|error| format!("sockets alone: {error}"))?;
         eprintln!("round {round}: sockets alone {:.0}/s", rate.per_second);
         raw_rates.add(Kind::Create, rate);
     }

@@ -61,7 +61,15 @@ pub(super) fn build() -> Result<PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let arguments = ["build", "--quiet", "--profile", profile, "--package", "millstream-cli"];
     let program = directory.join("millstream");
-    if Command::new(cargo).args(arguments).status()?.success() && program.exists() {
+    let mut command = Command::new(cargo);
+    // What it tells about the package of this program would make it build libraries again.
+    for (name, _) in env::vars_os() {
+        let bytes = name.as_encoded_bytes();
+        if bytes.starts_with(b"CARGO_PKG_") || bytes.starts_with(b"CARGO_MANIFEST_") {
+            command.env_remove(name);
+        }
+    }
+    if command.args(arguments).status()?.success() && program.exists() {
         return Ok(program);
     }
     Err("could not build the program beside this one; start me with `cargo xtask bench`".into())

@@ -19,6 +19,11 @@ use crate::{
     },
 };
 
+/// How a create ends, and what is nowhere else in it. Their lengths differ: a signature is longer
+/// the more of its characters have to be escaped.
+const END_OF_CREATE: &[u8] = b"}";
+const READ_BYTES: usize = 16 * 1024;
+
 /// Answers in this process until it is dropped.
 #[derive(Debug)]
 pub(super) struct RawServer {
@@ -33,15 +38,17 @@ impl RawServer {
         requests.advance();
         let mut connection = Connection::new(like.address());
         let (_, answer_bytes) = connection.exchange(requests.current()).await?;
-        // All creates are of one length.
-        let request_bytes = requests.current().len();
+        Self::answering(answer_bytes).await
+    }
+
+    async fn answering(answer_bytes: usize) -> Result<Self> {
         let answer: &'static [u8] = Vec::leak(answer(answer_bytes));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let listening = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 // It ends when its client does.
-                tokio::spawn(serve(stream, request_bytes, answer));
+                tokio::spawn(serve(stream, answer));
             }
         });
         Ok(Self { address, listening })
@@ -58,18 +65,16 @@ impl Drop for RawServer {
     }
 }
 
-async fn serve(mut stream: TcpStream, request_bytes: usize, answer: &[u8]) -> Result<()> {
+async fn serve(mut stream: TcpStream, answer: &[u8]) -> Result<()> {
     stream.set_nodelay(true)?;
-    let mut request = vec![0; request_bytes];
-    let mut filled = 0;
+    let mut space = vec![0; READ_BYTES];
     loop {
-        match stream.read(&mut request[filled..]).await? {
-            0 => return Ok(()),
-            count => filled += count,
+        let count = stream.read(&mut space).await?;
+        if count == 0 {
+            return Ok(());
         }
-        if filled == request_bytes {
+        if space[..count].ends_with(END_OF_CREATE) {
             stream.write_all(answer).await?;
-            filled = 0;
         }
     }
 }
@@ -79,4 +84,28 @@ fn answer(bytes: usize) -> Vec<u8> {
     let head = |body: usize| format!("HTTP/1.1 201 Created\r\ncontent-length: {body:06}\r\n\r\n");
     let body = bytes.saturating_sub(head(0).len());
     [head(body).into_bytes(), vec![b' '; body]].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn creates_of_any_length_are_answered() {
+        let server = RawServer::answering(300).await.unwrap();
+        let mut connection = Connection::new(server.address());
+        let mut requests = Plan::new(Kind::Create, &Signer::new()).unwrap().requests(0);
+        requests.advance();
+        for more in ["", "a", "longer"] {
+            let text = std::str::from_utf8(requests.current()).unwrap();
+            let request = text.replace("authorization: ", &format!("authorization: {more}"));
+            let exchange = connection.exchange(request.as_bytes());
+            let answered = timeout(Duration::from_secs(10), exchange).await.unwrap();
+            assert_eq!(answered.unwrap(), (201, 300));
+        }
+    }
 }
