@@ -46,7 +46,7 @@ use crate::output::say;
 use crate::show::show;
 use crate::tail::{TailOptions, tail};
 use crate::transfer::{export, import};
-use crate::up::{UpOptions, up};
+use crate::up::{UpOptions, up, webhook_publisher};
 use crate::verify::verify;
 
 /// A commit makes many small allocations in one thread and drops them in another, which costs the
@@ -78,6 +78,7 @@ async fn run(arguments: Arguments) -> Result<()> {
     match arguments.command {
         Command::Up { demo, rate } => up(&config, UpOptions { demo, per_second: rate }).await,
         Command::Config { command: ConfigCommand::Check } => {
+            config.webhooks.iter().try_for_each(|it| webhook_publisher(it).map(drop))?;
             let text = toml::to_string(&config)
                 .map_err(|error| Failure::other(format!("could not show the settings: {error}")))?;
             say(&format!("{text}# these settings can be used\n"));

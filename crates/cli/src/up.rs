@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_backend_nats::NatsStore;
-use millstream_core::{Clock, Publisher};
+use millstream_core::{Clock, Error, Publisher};
 use millstream_webhook::{Signer, Webhook, WebhookOptions};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
@@ -254,23 +254,36 @@ async fn events_relay(system: &System, config: &Config) -> Result<RelayPlan> {
     })
 }
 
+/// What posts to a webhook.
+///
+/// # Errors
+///
+/// A sentence if its address or its secret cannot be used.
+pub(crate) fn webhook_publisher(webhook: &WebhookConfig) -> Result<Webhook> {
+    let name = &webhook.name;
+    let mut options = WebhookOptions::default();
+    if let Some(variable) = &webhook.secret_env {
+        let secret = std::env::var(variable).map_err(|_| {
+            Failure::usage(format!(
+                "the webhook {name:?} takes its secret from {variable}, which is not set"
+            ))
+        })?;
+        let refused = |error: Error| {
+            Failure::usage(format!("the webhook {name:?}, with {variable}: {}", error.report()))
+        };
+        options = options.signer(Signer::new(&secret).map_err(refused)?);
+    }
+    Webhook::new(&webhook.url, options)
+        .map_err(|error| Failure::usage(format!("the webhook {name:?}: {}", error.report())))
+}
+
 async fn webhook_plan(
     system: &System,
     config: &Config,
     webhook: &WebhookConfig,
 ) -> Result<RelayPlan> {
-    let mut options = WebhookOptions::default();
-    if let Some(name) = &webhook.secret_env {
-        let secret = std::env::var(name).map_err(|_| {
-            Failure::usage(format!(
-                "the webhook {:?} takes its secret from {name}, which is not set",
-                webhook.name
-            ))
-        })?;
-        options = options.signer(Signer::new(&secret)?);
-    }
     let publisher: Arc<dyn Publisher> =
-        Arc::new(Webhook::new(&webhook.url, options)?.clock(Arc::clone(&system.clock)));
+        Arc::new(webhook_publisher(webhook)?.clock(Arc::clone(&system.clock)));
     let mut options = relaying::options(config, &config.relay.source);
     if webhook.all_documents {
         options = options.all_documents();

@@ -151,7 +151,8 @@ pub mod outbox {
 #[cfg(feature = "relay")]
 pub mod relay {
     pub use millstream_relay::{
-        MessageForm, Relay, RelayMonitor, RelayOptions, Replay, ReplayReport, StartedRelay,
+        MessageForm, Published, Relay, RelayMonitor, RelayObserver, RelayOptions, Replay,
+        ReplayReport, StartedRelay,
     };
 }
 

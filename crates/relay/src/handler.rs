@@ -93,8 +93,8 @@ impl Handler for PublishingHandler {
 }
 
 impl PublishingHandler {
-    /// Publishes a chunk whole. A message that is refused for good is reported with its place,
-    /// after those before it were published.
+    /// Publishes a chunk whole. A message that is refused for good, or that the destination fails
+    /// at, is reported with its place, after those before it were published.
     async fn publish(&self, batch: &ChangeBatch, chunk: &mut Chunk) -> HandlerResult {
         let Chunk { messages, places } = std::mem::replace(chunk, Chunk::new());
         if messages.is_empty() {
@@ -106,7 +106,8 @@ impl PublishingHandler {
         let Err(error) = self.publish_all(batch, &places, messages).await else {
             return Ok(());
         };
-        let refused = error.operation().filter(|_| is_permanent(&error));
+        let is_about_one = is_permanent(&error) || error.kind() == ErrorKind::Unavailable;
+        let refused = error.operation().filter(|_| is_about_one);
         let Some(refused) = refused.filter(|it| *it < places.len()) else {
             return Err(classified(error));
         };
@@ -117,7 +118,11 @@ impl PublishingHandler {
         if self.has(Flaw::RefusedIsOvertaken) {
             let _ = self.call(self.made_again(batch, &places[refused + 1..])).await;
         }
-        Err(HandlerError::permanent(error).at(places[refused]))
+        let failure = match is_permanent(&error) {
+            true => HandlerError::permanent(error),
+            false => HandlerError::failed(error),
+        };
+        Err(failure.at(places[refused]))
     }
 
     /// Messages of the changes at these places once more, because keeping a copy of what is nearly
@@ -182,7 +187,7 @@ impl Chunk {
 }
 
 /// Whether trying again cannot help.
-fn is_permanent(error: &Error) -> bool {
+pub(crate) fn is_permanent(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::Invalid | ErrorKind::Unsupported)
 }
 

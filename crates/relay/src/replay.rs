@@ -7,7 +7,7 @@ use millstream_core::{
     Publisher, Result, StartFrom,
 };
 
-use crate::handler::Mapping;
+use crate::handler::{Mapping, is_permanent};
 use crate::mapping::MessageForm;
 use crate::options::RelayOptions;
 
@@ -175,7 +175,8 @@ impl Replay {
             match self.publisher.publish(messages.clone()).await {
                 Ok(()) => report.published += u64::try_from(count).unwrap_or(u64::MAX),
                 Err(error) => {
-                    let Some(refused) = error.operation().filter(|it| *it < count) else {
+                    let refused = error.operation().filter(|_| is_permanent(&error));
+                    let Some(refused) = refused.filter(|it| *it < count) else {
                         return Err(error);
                     };
                     report.refused += 1;

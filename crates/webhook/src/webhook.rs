@@ -125,14 +125,16 @@ impl Webhook {
     /// Posts the messages of one session in order, until one fails.
     async fn post_session(&self, messages: Vec<(usize, Message)>) -> Result<()> {
         for (index, message) in messages {
-            self.post(&message).await.map_err(|error| error.at_operation(index))?;
+            self.post(index, &message).await?;
         }
         Ok(())
     }
 
-    async fn post(&self, message: &Message) -> Result<()> {
+    /// Posts the message that has this number in the call. A failure names it only if it is about
+    /// the message, and not about the endpoint.
+    async fn post(&self, index: usize, message: &Message) -> Result<()> {
         let attempted = format!("post the message \"{}\"", message.id);
-        let request = self.request(message)?;
+        let request = self.request(message).map_err(|error| error.at_operation(index))?;
         let exchange = async {
             let unavailable = |error: &dyn std::error::Error| {
                 Error::new(ErrorKind::Unavailable, attempted.as_str()).because(error.to_string())
@@ -150,7 +152,8 @@ impl Webhook {
             let body = body.map(|it| it.to_bytes()).unwrap_or_default();
             let retry_after = head.headers.get("retry-after").and_then(|it| it.to_str().ok());
             let retry_after = retry_after.and_then(|it| it.parse().ok()).map(Duration::from_secs);
-            Err(answered(&attempted, head.status, &body, retry_after))
+            let error = answered(&attempted, head.status, &body, retry_after);
+            Err(if is_outage(head.status) { error } else { error.at_operation(index) })
         };
         let exchange = std::pin::pin!(exchange);
         match select(exchange, self.clock.sleep(self.options.timeout)).await {
@@ -218,7 +221,8 @@ impl Publisher for Webhook {
         let outcomes: Vec<Result<()>> =
             iter(posts).buffer_unordered(self.options.sessions_at_once.max(1)).collect().await;
         let mut failures: Vec<Error> = outcomes.into_iter().filter_map(Result::err).collect();
-        // A refusal tells the caller more than an outage: it will be the same the next time.
+        // A refusal tells the caller more than an outage: it will be the same the next time. An
+        // outage, which names no message, tells more than that one message failed.
         failures.sort_by_key(|it| (!is_refusal(it), it.operation()));
         match failures.into_iter().next() {
             None => Ok(()),
@@ -237,6 +241,29 @@ fn is_refusal(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge)
 }
 
+/// Whether an answer would be the same for every message: the endpoint is down or busy, or its
+/// address or our permission is wrong, which a person mends, and then the same message is welcome.
+/// With any other answer it failed at the message.
+fn is_outage(status: StatusCode) -> bool {
+    status.is_redirection()
+        || matches!(
+            status,
+            StatusCode::UNAUTHORIZED
+                | StatusCode::PAYMENT_REQUIRED
+                | StatusCode::FORBIDDEN
+                | StatusCode::NOT_FOUND
+                | StatusCode::METHOD_NOT_ALLOWED
+                | StatusCode::PROXY_AUTHENTICATION_REQUIRED
+                | StatusCode::REQUEST_TIMEOUT
+                | StatusCode::GONE
+                | StatusCode::MISDIRECTED_REQUEST
+                | StatusCode::TOO_MANY_REQUESTS
+                | StatusCode::BAD_GATEWAY
+                | StatusCode::SERVICE_UNAVAILABLE
+                | StatusCode::GATEWAY_TIMEOUT
+        )
+}
+
 /// What an answer that is not a success means.
 fn answered(
     attempted: &str,
@@ -247,8 +274,6 @@ fn answered(
     let kind = match status {
         StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => ErrorKind::Invalid,
         StatusCode::PAYLOAD_TOO_LARGE => ErrorKind::TooLarge,
-        // A wrong address or a missing permission is mended by a person, and then the same message
-        // is welcome.
         _ => ErrorKind::Unavailable,
     };
     let text = String::from_utf8_lossy(body);

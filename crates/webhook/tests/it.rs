@@ -27,7 +27,10 @@ impl Posted {
 type Log = Arc<Mutex<Vec<Posted>>>;
 
 /// Answers every request with what `answer` says about its body.
-async fn serve(answer: fn(&str) -> &'static str) -> (String, Log) {
+async fn serve<F>(answer: F) -> (String, Log)
+where
+    F: Fn(&str) -> &'static str + Copy + Send + 'static,
+{
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}/hook", listener.local_addr().unwrap());
     let log = Log::default();
@@ -109,11 +112,24 @@ async fn a_refusal_names_the_message_and_nothing_of_its_session_follows() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_is_down_or_busy_is_an_outage() {
-    let (address, _) = serve(|_| "503 Busy").await;
+async fn an_endpoint_that_fails_at_a_message_names_it() {
+    let (address, log) = serve(|it| if it == "a 1" { "500 Oh" } else { "200 OK" }).await;
     let webhook = Webhook::new(&address, WebhookOptions::default()).unwrap();
-    let error = webhook.publish(vec![message("a", 0)]).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let messages = (0..3).flat_map(|it| [message("a", it), message("b", it)]).collect();
+    let error = webhook.publish(messages).await.unwrap_err();
+    assert_eq!((error.kind(), error.operation()), (ErrorKind::Unavailable, Some(2)));
+    assert_eq!(log.lock().unwrap().len(), 5);
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_down_busy_or_elsewhere_is_an_outage_and_names_no_message() {
+    for answer in ["503 Busy", "429 Slowly", "401 Who", "404 What", "302 There"] {
+        let (address, _) = serve(move |it| if it == "b 0" { answer } else { "500 Oh" }).await;
+        let webhook = Webhook::new(&address, WebhookOptions::default()).unwrap();
+        let messages = vec![message("a", 0), message("b", 0)];
+        let error = webhook.publish(messages).await.unwrap_err();
+        assert_eq!((error.kind(), error.operation()), (ErrorKind::Unavailable, None), "{answer}");
+    }
 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}/", listener.local_addr().unwrap());

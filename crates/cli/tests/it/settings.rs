@@ -78,12 +78,21 @@ fn wrong_settings_are_told_in_a_sentence() {
         2,
         "millstream: could not read nowhere.toml: No such file or directory (os error 2)\n",
     );
-    check(
-        "[[webhooks]]\nname = \"a\"\nurl = \"http://localhost/\"\nsecret_env = \"NOT_SET\"",
-        &["up", "--listen", "127.0.0.1:0"],
-        2,
-        "millstream: the webhook \"a\" takes its secret from NOT_SET, which is not set\n",
-    );
+    for command in [&["up", "--listen", "127.0.0.1:0"][..], &["config", "check"]] {
+        check(
+            "[[webhooks]]\nname = \"a\"\nurl = \"http://localhost/\"\nsecret_env = \"NOT_SET\"",
+            command,
+            2,
+            "millstream: the webhook \"a\" takes its secret from NOT_SET, which is not set\n",
+        );
+        check(
+            "[[webhooks]]\nname = \"a\"\nurl = \"ftp://localhost/\"",
+            command,
+            2,
+            "millstream: the webhook \"a\": could not use the address of the webhook: it must \
+             begin with http:// or https:// and a host\n",
+        );
+    }
 }
 
 #[test]

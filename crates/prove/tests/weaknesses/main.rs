@@ -72,6 +72,14 @@ async fn weakness_an_oversize_batch_that_is_retried_for_ever() {
     assert_eq!(parked.len(), 1);
     assert_eq!(parked[0].partition_key.to_string(), "[\"large\"]");
 
+    // Nor are many sent in one call that are too large only together, or too many.
+    for (text, key) in (0..12).map(|it| ("x".repeat(it % 2 * 400), format!("{it}"))) {
+        world.commit(&key, &text, None).await;
+    }
+    let publisher = Limited::new(1_000, 12);
+    world.relay(&publisher, 0).await;
+    assert_eq!((publisher.taken().len(), publisher.refusals()), (12, 0));
+
     // Nor does a commit that no store could take leave the unit.
     let outbox = world.outbox(None);
     let mut unit = outbox.unit();

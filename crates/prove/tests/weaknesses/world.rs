@@ -60,6 +60,8 @@ impl Entity for Thing {
 }
 
 /// A publisher that keeps what it takes.
+const BATCH_MESSAGES_MAX: usize = 4;
+
 pub(crate) struct Limited {
     message_bytes_max: usize,
     expected: usize,
@@ -69,7 +71,7 @@ pub(crate) struct Limited {
 }
 
 impl Limited {
-    /// Takes messages of at most so many bytes, and is done with so many.
+    /// Takes messages of at most so many bytes, and twice as many in one call; is done with so many.
     pub(crate) fn new(message_bytes_max: usize, expected: usize) -> Arc<Self> {
         Arc::new(Self {
             message_bytes_max,
@@ -84,7 +86,7 @@ impl Limited {
         self.taken.lock().unwrap().clone()
     }
 
-    /// Messages that came although they are too large.
+    /// Calls with a message, or with messages together, that were too large.
     pub(crate) fn refusals(&self) -> usize {
         *self.refusals.lock().unwrap()
     }
@@ -95,8 +97,8 @@ impl Publisher for Limited {
     fn limits(&self) -> PublishLimits {
         PublishLimits {
             message_bytes_max: self.message_bytes_max,
-            batch_bytes_max: 1_000_000,
-            batch_messages_max: 100,
+            batch_bytes_max: 2 * self.message_bytes_max,
+            batch_messages_max: BATCH_MESSAGES_MAX,
         }
     }
 
@@ -104,6 +106,11 @@ impl Publisher for Limited {
         if let Some(large) = messages.iter().position(|it| self.message_bytes_max < it.size()) {
             *self.refusals.lock().unwrap() += 1;
             return Err(Error::new(ErrorKind::TooLarge, "publish").at_operation(large));
+        }
+        let bytes: usize = messages.iter().map(Message::size).sum();
+        if BATCH_MESSAGES_MAX < messages.len() || self.limits().batch_bytes_max < bytes {
+            *self.refusals.lock().unwrap() += 1;
+            return Err(Error::new(ErrorKind::TooLarge, "publish"));
         }
         let mut taken = self.taken.lock().unwrap();
         taken.extend(messages);

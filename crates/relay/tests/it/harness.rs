@@ -83,6 +83,10 @@ impl Publisher for Scripted {
             let error = Error::invalid("send a message", "this kind is not welcome");
             return Err(error.at_operation(refused));
         }
+        let failing = messages.iter().position(|it| it.subject.as_deref() == Some("Failing"));
+        if let Some(failing) = failing {
+            return Err(unavailable().at_operation(failing));
+        }
         let mut taken = self.taken.lock().unwrap();
         taken.extend(messages);
         let ids: std::collections::BTreeSet<_> = taken.iter().map(|it| &it.id).collect();

@@ -3,11 +3,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_lite::future::block_on;
-use millstream_core::{FeedMode, PartitionKey, StartFrom, SystemClock, Timestamp};
+use millstream_core::{ErrorKind, FeedMode, PartitionKey, StartFrom, SystemClock, Timestamp};
 use millstream_processor::DeadLetters;
 use millstream_relay::Replay;
 
 use crate::harness::{Failure, Scripted, World};
+
+/// As often a processor tries by default.
+const ATTEMPTS_MAX: usize = 5;
 
 /// Checks that the events of each key arrived in order, `<key>-<number>` each, and none is missing.
 #[track_caller]
@@ -119,6 +122,36 @@ fn a_refused_event_is_parked_and_those_before_it_in_the_same_call_are_published(
     let mut ids = publisher.ids();
     ids.sort();
     assert_eq!(ids, ["k0-0", "k1-0"]);
+}
+
+#[test]
+fn an_event_that_the_destination_fails_at_is_parked_after_some_attempts_and_others_go_on() {
+    let world = World::new();
+    world.commit("k0", "k0-0", "Changed", 0);
+    world.commit("k0", "k0-1", "Failing", 0);
+    world.commit("k0", "k0-2", "Changed", 0);
+    world.commit("k1", "k1-0", "Changed", 0);
+    let publisher = Arc::new(Scripted::new(2));
+    world.relay_until_parked(&publisher, 1);
+    let mut ids = publisher.ids();
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids, ["k0-0", "k1-0"]);
+    assert!(ATTEMPTS_MAX <= *publisher.calls.lock().unwrap());
+    assert!(parked(&world).starts_with(&["k0-1".to_owned()]));
+}
+
+#[test]
+fn a_replay_passes_over_what_is_refused_but_not_over_what_failed() {
+    let world = World::new();
+    world.commit("k0", "k0-0", "Refused", 0);
+    world.commit("k0", "k0-1", "Changed", 0);
+    let publisher = Arc::new(Scripted::new(usize::MAX));
+    let report = block_on(Replay::new(&world.data, publisher.clone()).run(&|_| ())).unwrap();
+    assert_eq!((report.published, report.refused), (1, 1));
+    world.commit("k1", "k1-0", "Failing", 0);
+    let error = block_on(Replay::new(&world.data, publisher).run(&|_| ())).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
 }
 
 #[test]
