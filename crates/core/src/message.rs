@@ -245,9 +245,10 @@ pub struct PublishLimits {
 ///    duplicates they are offered once.
 /// 4. `TooLarge` and `Invalid` name the message ([`Error::operation`]) and will not go away; it was
 ///    not kept, nor anything of its session after it.
-/// 5. `Unavailable` and `Overloaded` may go away; the caller waits and repeats. An `Unavailable` that
-///    names a message is about this message alone: the destination can be reached, but failed at it,
-///    and nothing of its session after it was kept. The caller gives up on it after some attempts.
+/// 5. `Unavailable` and `Overloaded` may go away; the caller waits and repeats. An `Unavailable`
+///    that names a message is about this message alone: the destination can be reached, but failed
+///    at it, and nothing of its session after it was kept. The caller gives up on it after some
+///    attempts.
 #[async_trait]
 pub trait Publisher: Send + Sync {
     /// How much one call takes.

@@ -71,7 +71,8 @@ pub(crate) struct Limited {
 }
 
 impl Limited {
-    /// Takes messages of at most so many bytes, and twice as many in one call; is done with so many.
+    /// Takes messages of at most so many bytes, and in one call twice as many bytes; is done with
+    /// so many messages.
     pub(crate) fn new(message_bytes_max: usize, expected: usize) -> Arc<Self> {
         Arc::new(Self {
             message_bytes_max,
