@@ -296,6 +296,10 @@ impl Publisher for BrokerPublisher {
         }
     }
 
+    fn can_schedule(&self) -> bool {
+        true
+    }
+
     async fn publish(&self, messages: Vec<Message>) -> Result<()> {
         let sent = match self.is_directed {
             true => self.broker.send_to_one(&self.entity, messages).await,

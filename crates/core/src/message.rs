@@ -249,10 +249,18 @@ pub struct PublishLimits {
 ///    that names a message is about this message alone: the destination can be reached, but failed
 ///    at it, and nothing of its session after it was kept. The caller gives up on it after some
 ///    attempts.
+/// 6. A message with [`Message::scheduled_at`] is not offered before that time, and others of its
+///    session may overtake it. Where [`Publisher::can_schedule`] is false such a message is not
+///    given to the publisher: the caller keeps it until then.
 #[async_trait]
 pub trait Publisher: Send + Sync {
     /// How much one call takes.
     fn limits(&self) -> PublishLimits;
+
+    /// Whether it holds messages back until they are due.
+    fn can_schedule(&self) -> bool {
+        false
+    }
 
     /// Keeps the messages, in order.
     ///

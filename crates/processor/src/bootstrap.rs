@@ -105,6 +105,7 @@ async fn new_control(setup: &Setup) -> Result<Control> {
         paused: false,
         redrives: 0,
         resets: 0,
+        postpones: false,
         unknown: serde_json::Map::new(),
     })
 }
@@ -208,6 +209,7 @@ async fn recreated(setup: &Setup, control: Stored<Control>) -> Result<Option<Sto
         epoch: control.document.epoch + 1,
         redrives: control.document.redrives,
         resets: control.document.resets,
+        postpones: control.document.postpones,
         ..new_control(setup).await?
     };
     match setup.store.replace(fresh, &control.etag).await {

@@ -2,7 +2,7 @@
 //!
 //! A *parked sequence* is a failed change and the later ones of its partition key, kept in commit
 //! order. Its head document says that the key is parked; each change is a letter of its own. A
-//! *skipped* change stands alone.
+//! *skipped* change stands alone, and so does one that was *put off* until its time has come.
 //!
 //! Head and letters are not written together, so that any container will do and a sequence may be
 //! longer than a batch or a partition may be large. What keeps them right is the order: a head is
@@ -13,6 +13,7 @@
 //! Read `documents` first, then `sequence`, then `shelf`.
 
 mod documents;
+mod postponed;
 mod sequence;
 mod shelf;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use millstream_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::dead_letters::documents::{Head, Letter, hash};
+pub use crate::dead_letters::postponed::{PostponedChange, PostponedPage};
 use crate::dead_letters::shelf::{Group, Shelf, Written, contended};
 use crate::error::{Error, ErrorKind, Result};
 

@@ -2,10 +2,13 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use millstream_core::{BoxFuture, KeyRange};
+use millstream_core::{BoxFuture, Change, KeyRange, Timestamp};
 use tokio_util::sync::CancellationToken;
 
 use crate::batch::ChangeBatch;
+use crate::metrics;
+use crate::shared::Setup;
+use crate::worker::{is_hopeless, put_off};
 
 /// What is done with the changes. Closures that take a batch and a context are handlers.
 ///
@@ -46,6 +49,37 @@ pub struct Context {
     pub redriven: bool,
     /// Cancelled when the lease is lost or the time to stop is over.
     pub cancellation: CancellationToken,
+    pub(crate) setup: Arc<Setup>,
+}
+
+impl Context {
+    /// Keeps a change of the batch and has it delivered again, not before `until`. Once this
+    /// returns without error the handler is done with the change; later ones of its key go on.
+    ///
+    /// When the time has come, it is delivered as a parked change that is redriven: before changes
+    /// of its key that come after that, and if it fails too often it is parked. The time is looked
+    /// at once a round ([`crate::ProcessorOptions::round_interval`]).
+    ///
+    /// # Errors
+    ///
+    /// One that the handler can return as it is: transient if the change could not be kept,
+    /// permanent if it never can.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may leave the change kept or not; it may then come twice.
+    pub async fn postpone(&self, change: &Change, until: Timestamp) -> HandlerResult {
+        // Before it is kept: whoever looks too early finds nothing and that is all.
+        self.setup.agenda.note(until);
+        match put_off(&self.setup, change, until).await {
+            Ok(()) => {
+                self.setup.metrics.count(metrics::ITEMS_POSTPONED, 1);
+                Ok(())
+            }
+            Err(error) if is_hopeless(&error) => Err(HandlerError::permanent(error)),
+            Err(error) => Err(HandlerError::transient(error)),
+        }
+    }
 }
 
 /// Why a handler could not handle a batch.

@@ -55,6 +55,7 @@ pub(crate) struct Instance {
 
 /// A lease of this instance.
 struct Held {
+    keys: Arc<KeyRange>,
     epoch: u64,
     directive: watch::Sender<Directive>,
     /// A channel for each worker: one for all would wake them in an order nobody can repeat.
@@ -222,8 +223,11 @@ impl Instance {
         };
         self.tasks.spawn(Box::pin(worker.run()));
         let (directive, wishes) = (sender, wishes_sender);
-        let held = Held { epoch, directive, wishes, going_to: None, missing: 0 };
+        let held =
+            Held { keys: Arc::clone(&keys), epoch, directive, wishes, going_to: None, missing: 0 };
         self.held.insert(id, held);
+        // The owner before may have put changes off.
+        self.setup.agenda.note(Timestamp::EPOCH);
         self.setup.metrics.count(metrics::LEASES_ACQUIRED, 1);
         tracing::info!(keys = %keys, epoch, "acquired lease");
         self.setup.notifier.tell(Notification::Acquired { keys, epoch });

@@ -14,6 +14,7 @@ use millstream_core::{
 use serde_json::Value;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::leaves::no_processor;
 use crate::placement::Placement;
 use crate::stored::{
     Control, Document, LEASE_PREFIX, Lease, MEMBER_PREFIX, Member, lease_id, member_id, parse,
@@ -21,6 +22,8 @@ use crate::stored::{
 
 /// Items read at once when all documents are listed.
 const LIST_PAGE_ITEMS: usize = 1_000;
+/// How often the control document is read again because somebody else has written it.
+pub(crate) const CONFLICTS_MAX: usize = 16;
 /// Longest name of a processor or an instance.
 pub(crate) const NAME_BYTES_MAX: usize = 200;
 
@@ -48,6 +51,7 @@ const PROPERTIES: &[&str] = &[
     "ownersSinceCheckpoint",
     "paused",
     "position",
+    "postpones",
     "redrives",
     "resets",
     "roots",
@@ -132,6 +136,40 @@ impl LeaseStore {
     /// Reads the control document.
     pub(crate) async fn read_control(&self) -> Result<Option<Stored<Control>>> {
         self.read(Control::LOCAL_ID).await
+    }
+
+    /// The control document.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if the processor was never started.
+    pub(crate) async fn control(&self) -> Result<Stored<Control>> {
+        self.read_control().await?.ok_or_else(|| no_processor(self))
+    }
+
+    /// Changes the control document unless `change` says that there is nothing to change.
+    pub(crate) async fn update_control(&self, change: impl Fn(&mut Control) -> bool) -> Result<()> {
+        for _ in 0..CONFLICTS_MAX {
+            let Stored { mut document, etag } = self.control().await?;
+            if !change(&mut document) {
+                return Ok(());
+            }
+            match self.replace(document, &etag).await {
+                Err(error) if *error.kind() == ErrorKind::Conflict => (),
+                outcome => return outcome.map(|_| ()),
+            }
+        }
+        Err(control_is_busy(self))
+    }
+
+    /// Asks the owners of the leases to deliver what was marked for redelivery.
+    pub(crate) async fn bump_redrives(&self) -> Result<()> {
+        self.update_control(|control| {
+            control.redrives += 1;
+            control.epoch += 1;
+            true
+        })
+        .await
     }
 
     /// Reads the lease of these keys.
@@ -325,4 +363,10 @@ fn unusable(container: &Container) -> Error {
 fn no_etag(what: &str) -> Error {
     let reason = "the backend did not return the item it wrote";
     Error::new(ErrorKind::Store(CoreErrorKind::Corrupt), what).because(reason)
+}
+
+/// The error when other operators do not let this one through.
+pub(crate) fn control_is_busy(store: &LeaseStore) -> Error {
+    let attempted = format!("write the control document of the processor \"{}\"", store.name());
+    Error::new(ErrorKind::Conflict, attempted).because("others keep writing it; try again")
 }

@@ -27,6 +27,7 @@
 //! reads, delivers in `lanes`, and moves the position; only its owner writes a lease, and only if
 //! nobody else has.
 
+mod agenda;
 mod audit;
 mod batch;
 mod bootstrap;
@@ -66,7 +67,8 @@ mod worker;
 pub use crate::audit::{AuditedLease, AuditedState, Coverage, HoleWatch, audit};
 pub use crate::batch::ChangeBatch;
 pub use crate::dead_letters::{
-    DeadLetters, ParkedChange, ParkedPage, ParkedSequence, ParkedState, SkippedPage,
+    DeadLetters, ParkedChange, ParkedPage, ParkedSequence, ParkedState, PostponedChange,
+    PostponedPage, SkippedPage,
 };
 pub use crate::error::{Error, ErrorKind, Result};
 pub use crate::estimator::Estimator;

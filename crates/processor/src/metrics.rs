@@ -16,6 +16,8 @@ pub const HANDLER_SECONDS: &str = "millstream_processor_handler_seconds";
 pub const HANDLER_FAILURES: &str = "millstream_processor_handler_failures_total";
 /// Counter: changes that were put into the dead letters.
 pub const ITEMS_PARKED: &str = "millstream_processor_items_parked_total";
+/// Counter: changes that the handler put off until a time.
+pub const ITEMS_POSTPONED: &str = "millstream_processor_items_postponed_total";
 /// Counter: positions that were written to leases.
 pub const CHECKPOINTS: &str = "millstream_processor_checkpoints_total";
 /// Counter: writes to the container of the leases, checkpoints and heartbeats included.

@@ -8,16 +8,14 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::dead_letters::{DeadLetters, ParkedChange};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::feed_calls::FeedCalls;
-use crate::lease_store::{LeaseStore, Stored};
-use crate::leaves::{Leaves, awaits_reset, check_container, no_processor};
+use crate::lease_store::LeaseStore;
+use crate::leaves::{Leaves, awaits_reset, check_container};
 use crate::options::StartPosition;
 use crate::reset::{Reset, Target};
-use crate::stored::{Control, Failing, Handled, Lease, LeaseState, Member, Mode, Schema};
+use crate::stored::{Failing, Handled, Lease, LeaseState, Member, Mode, Schema};
 
-/// How often the control document is read again because somebody else has written it.
-pub(crate) const CONFLICTS_MAX: usize = 16;
 /// Longest time a call to the container of the leases may take.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -202,7 +200,7 @@ impl Operations {
     ///
     /// Dropping the future changes nothing.
     pub async fn unacknowledged(&self) -> Result<Vec<String>> {
-        let epoch = self.control().await?.document.epoch;
+        let epoch = self.store.control().await?.document.epoch;
         let members = self.store.list().await?.members.into_iter().map(|it| it.document);
         Ok(members.filter(|it| it.control_epoch < epoch).map(|it| it.instance).collect())
     }
@@ -316,7 +314,7 @@ impl Operations {
     ///
     /// Dropping the future changes nothing.
     pub async fn status(&self) -> Result<Status> {
-        let control = self.control().await?.document;
+        let control = self.store.control().await?.document;
         let listing = self.store.list().await?;
         let leases = listing.leases.into_iter().map(|it| it.document);
         let mut leases: Vec<Lease> = leases
@@ -347,7 +345,7 @@ impl Operations {
     /// Dropping the future may leave it asked for or not; call it again.
     pub async fn redrive(&self, letters: &DeadLetters, key: &PartitionKey) -> Result<()> {
         letters.redrive(key).await?;
-        self.bump_redrives().await
+        self.store.bump_redrives().await
     }
 
     /// Has every parked sequence delivered again. Returns how many there are.
@@ -357,7 +355,7 @@ impl Operations {
     /// As for [`Operations::redrive`].
     pub async fn redrive_all(&self, letters: &DeadLetters) -> Result<u64> {
         let sequences = letters.redrive_all().await?;
-        self.bump_redrives().await?;
+        self.store.bump_redrives().await?;
         Ok(sequences)
     }
 
@@ -372,48 +370,20 @@ impl Operations {
         skipped: &ParkedChange,
     ) -> Result<()> {
         letters.redrive_skipped(skipped).await?;
-        self.bump_redrives().await
-    }
-
-    /// Asks the owners of the leases to deliver what was marked for redelivery.
-    pub(crate) async fn bump_redrives(&self) -> Result<()> {
-        self.update_control(|control| {
-            control.redrives += 1;
-            control.epoch += 1;
-            true
-        })
-        .await
+        self.store.bump_redrives().await
     }
 
     async fn set_paused(&self, paused: bool) -> Result<()> {
-        self.update_control(|control| {
-            if control.paused == paused {
-                return false;
-            }
-            control.paused = paused;
-            control.epoch += 1;
-            true
-        })
-        .await
-    }
-
-    async fn control(&self) -> Result<Stored<Control>> {
-        self.store.read_control().await?.ok_or_else(|| no_processor(&self.store))
-    }
-
-    /// Changes the control document unless `change` says that there is nothing to change.
-    async fn update_control(&self, change: impl Fn(&mut Control) -> bool) -> Result<()> {
-        for _ in 0..CONFLICTS_MAX {
-            let Stored { mut document, etag } = self.control().await?;
-            if !change(&mut document) {
-                return Ok(());
-            }
-            match self.store.replace(document, &etag).await {
-                Err(error) if *error.kind() == ErrorKind::Conflict => (),
-                outcome => return outcome.map(|_| ()),
-            }
-        }
-        Err(control_is_busy(&self.store))
+        self.store
+            .update_control(|control| {
+                if control.paused == paused {
+                    return false;
+                }
+                control.paused = paused;
+                control.epoch += 1;
+                true
+            })
+            .await
     }
 }
 
@@ -447,12 +417,6 @@ impl From<Lease> for LeaseStatus {
 /// The order of keys.
 pub(crate) fn by_keys(one: &KeyRange, other: &KeyRange) -> std::cmp::Ordering {
     one.min().trimmed().cmp(other.min().trimmed())
-}
-
-/// The error when other operators do not let this one through.
-pub(crate) fn control_is_busy(store: &LeaseStore) -> Error {
-    let attempted = format!("write the control document of the processor \"{}\"", store.name());
-    Error::new(ErrorKind::Conflict, attempted).because("others keep writing it; try again")
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use millstream_core::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::agenda::Agenda;
 use crate::bootstrap::{bootstrap, bounded};
 use crate::breaker::Breaker;
 use crate::dead_letters::DeadLetters;
@@ -231,6 +232,7 @@ impl Processor {
             store,
             dead_letters,
             breaker: Mutex::new(Breaker::new(self.options.pauses())),
+            agenda: Agenda::default(),
             options: self.options,
             handler: Arc::new(handler),
             clock: self.clock,

@@ -9,9 +9,9 @@ use millstream_core::{Continuation, ErrorKind as CoreErrorKind, KeyRange, PageSi
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::feed_calls::{FeedCalls, feed_error};
-use crate::lease_store::{LeaseStore, Stored};
+use crate::lease_store::{CONFLICTS_MAX, LeaseStore, Stored, control_is_busy};
 use crate::leaves::{Leaves, awaits_reset, check_container, root_of};
-use crate::operations::{CONFLICTS_MAX, Operations, Snapshot, by_keys, control_is_busy};
+use crate::operations::{Operations, Snapshot, by_keys};
 use crate::options::StartPosition;
 use crate::stored::{Control, Lease, LeaseState, Root, SCHEMA_VERSION};
 

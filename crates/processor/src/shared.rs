@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use millstream_core::{Clock, Container, IdSource};
 
+use crate::agenda::Agenda;
 use crate::breaker::Breaker;
 use crate::dead_letters::DeadLetters;
 use crate::fence::Fence;
@@ -27,6 +28,8 @@ pub(crate) struct Setup {
     pub(crate) metrics: SafeMetrics,
     pub(crate) fence: Fence,
     pub(crate) breaker: Mutex<Breaker>,
+    /// When to look for changes that were put off.
+    pub(crate) agenda: Agenda,
     pub(crate) me: Owner,
     /// Whether events that were not passed must not expire.
     pub(crate) is_guarding: bool,

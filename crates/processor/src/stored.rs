@@ -71,6 +71,9 @@ pub(crate) struct Control {
     /// Increases whenever an operator sets positions.
     #[serde(default)]
     pub(crate) resets: u64,
+    /// Whether a change was ever put off; until then nobody needs to look for such.
+    #[serde(default)]
+    pub(crate) postpones: bool,
     /// What a later version added.
     #[serde(flatten)]
     pub(crate) unknown: Map<String, Value>,

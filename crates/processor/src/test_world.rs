@@ -80,6 +80,7 @@ impl World {
             paused: false,
             redrives: 0,
             resets: 0,
+            postpones: false,
             unknown: Map::new(),
         };
         block_on(async {

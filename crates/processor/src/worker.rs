@@ -8,6 +8,7 @@ mod events;
 mod finish;
 mod guard;
 mod probe;
+mod redelivery;
 mod redrive;
 mod write;
 
@@ -33,6 +34,7 @@ use crate::shared::Setup;
 use crate::stored::{Failing, Handled, Lease, Owner};
 use crate::tasks::yield_now;
 use crate::worker::events::Event;
+pub(crate) use crate::worker::redrive::{is_hopeless, put_off};
 
 /// How long the position of a lease without changes may stay behind the end of the feed.
 const IDLE_CHECKPOINT_INTERVAL: Duration = Duration::from_secs(60);

@@ -12,6 +12,10 @@ pub enum Flaw {
     IdPerAttempt,
     /// A failure that may have had its effect counts as success.
     UnknownIsPublished,
+    /// Events are published before their time where the publisher cannot hold them back.
+    NotHeldBack,
+    /// Events that could not be kept until their time count as kept.
+    HeldBackWithoutKeeping,
     /// Events after one that was refused are published, those of its key too.
     RefusedIsOvertaken,
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use millstream_core::{
     BoxFuture, Change, Clock, Effect, Error, ErrorKind, Message, PublishLimits, Publisher, Result,
+    Timestamp,
 };
 use millstream_processor::{ChangeBatch, Context, Handler, HandlerError, HandlerResult};
 
@@ -69,6 +70,16 @@ impl Handler for PublishingHandler {
                         return Err(HandlerError::permanent(error).at(place));
                     }
                 };
+                if let Some(due) = self.not_due(&message) {
+                    self.publish(&batch, &mut chunk).await?;
+                    bytes = 0;
+                    let kept = context.postpone(change, due).await;
+                    if !self.has(Flaw::HeldBackWithoutKeeping) {
+                        kept.map_err(|it| it.at(place))?;
+                    }
+                    batch.acknowledge(place);
+                    continue;
+                }
                 let size = message.size();
                 if limits.message_bytes_max < size {
                     self.publish(&batch, &mut chunk).await?;
@@ -84,7 +95,7 @@ impl Handler for PublishingHandler {
                     }
                 }
                 bytes += size;
-                chunk.messages.push(message);
+                chunk.messages.push(self.dated(message));
                 chunk.places.push(place);
             }
             self.publish(&batch, &mut chunk).await
@@ -125,11 +136,24 @@ impl PublishingHandler {
         Err(failure.at(places[refused]))
     }
 
+    /// When to publish a message that is not due yet and that the publisher cannot hold back.
+    fn not_due(&self, message: &Message) -> Option<Timestamp> {
+        let due = message.scheduled_at.filter(|_| !self.publisher.can_schedule())?;
+        (self.clock.now() < due && !self.has(Flaw::NotHeldBack)).then_some(due)
+    }
+
+    /// The message, without the time that has come where the publisher knows no times.
+    fn dated(&self, mut message: Message) -> Message {
+        message.scheduled_at = message.scheduled_at.filter(|_| self.publisher.can_schedule());
+        message
+    }
+
     /// Messages of the changes at these places once more, because keeping a copy of what is nearly
     /// always taken costs more.
     fn made_again(&self, batch: &ChangeBatch, places: &[usize]) -> Vec<Message> {
         let changes = places.iter().filter_map(|it| batch.get(*it));
-        changes.filter_map(|it| self.mapping.message(it).ok().flatten()).collect()
+        let messages = changes.filter_map(|it| self.mapping.message(it).ok().flatten());
+        messages.map(|it| self.dated(it)).collect()
     }
 
     async fn call(&self, mut messages: Vec<Message>) -> Result<()> {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use millstream_core::{
-    Container, ContainerSettings, Continuation, Error, FeedMode, KeyRange, Lsn, Message, PageSize,
-    Publisher, Result, StartFrom,
+    Clock, Container, ContainerSettings, Continuation, Error, FeedMode, KeyRange, Lsn, Message,
+    PageSize, Publisher, Result, StartFrom, SystemClock,
 };
 
 use crate::handler::{Mapping, is_permanent};
@@ -27,6 +27,7 @@ pub struct Replay {
     from: StartFrom,
     after: Option<Continuation>,
     keys: KeyRange,
+    clock: Arc<dyn Clock>,
 }
 
 /// What a replay did.
@@ -53,7 +54,15 @@ impl Replay {
             from: StartFrom::Beginning,
             after: None,
             keys: KeyRange::all(),
+            clock: Arc::new(SystemClock::default()),
         }
+    }
+
+    /// Where the time comes from. Default: the clock of the machine.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
     }
 
     /// Where to begin. Default: the oldest event there is.
@@ -147,7 +156,7 @@ impl Replay {
             let mut messages = Vec::new();
             for change in page.changes.iter().filter(|it| it.lsn <= end) {
                 match self.mapping.message(change) {
-                    Ok(message) => messages.extend(message),
+                    Ok(message) => messages.extend(message.and_then(|it| self.due(it))),
                     Err(_) => report.refused += 1,
                 }
             }
@@ -159,6 +168,16 @@ impl Replay {
             }
             after = page.continuation;
         }
+    }
+
+    /// The message as the publisher takes it; none if it is not due and the publisher cannot hold
+    /// it back. It was not sent before either: the relay has it until then.
+    fn due(&self, mut message: Message) -> Option<Message> {
+        if self.publisher.can_schedule() {
+            return Some(message);
+        }
+        let due = message.scheduled_at.take();
+        due.is_none_or(|it| it <= self.clock.now()).then_some(message)
     }
 
     /// Publishes in calls that the publisher takes, passing over what it refuses for good.

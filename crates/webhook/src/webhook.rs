@@ -213,6 +213,14 @@ impl Publisher for Webhook {
     }
 
     async fn publish(&self, messages: Vec<Message>) -> Result<()> {
+        let now = self.clock.now();
+        let is_early = |it: &Message| it.scheduled_at.is_some_and(|at| now < at);
+        if let Some(early) = messages.iter().position(is_early) {
+            let attempted = format!("post the message {:?}", messages[early].id);
+            let reason = "it is not due yet, and an endpoint cannot hold it back";
+            let error = Error::new(ErrorKind::Unsupported, attempted).because(reason);
+            return Err(error.at_operation(early));
+        }
         let mut sessions: BTreeMap<Option<String>, Vec<(usize, Message)>> = BTreeMap::new();
         for (index, message) in messages.into_iter().enumerate() {
             sessions.entry(message.session_id.clone()).or_default().push((index, message));

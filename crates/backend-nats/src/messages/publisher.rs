@@ -34,8 +34,9 @@ const BATCH_COMMIT: &str = "Nats-Batch-Commit";
 /// A topic as a [`Publisher`]. A cheap clone.
 ///
 /// Messages need a session; its name decides the lane and with it what they stay in order with.
-/// `scheduled_at` is refused with `Unsupported`. A time to live counts in whole seconds, and a
-/// message that an owner of its lane has in memory is delivered even when it ends.
+/// `scheduled_at` is refused with `Unsupported`; a relay holds such events back itself. A time to
+/// live counts in whole seconds, and a message that an owner of its lane has in memory is delivered
+/// even when it ends.
 ///
 /// Where a call has several messages of one session they are one atomic batch, so a later one
 /// cannot be kept without the earlier ones; otherwise all are on their way at once. An answer that

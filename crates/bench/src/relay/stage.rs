@@ -171,6 +171,10 @@ impl Publisher for Checked {
         self.inner.limits()
     }
 
+    fn can_schedule(&self) -> bool {
+        self.inner.can_schedule()
+    }
+
     async fn publish(&self, messages: Vec<Message>) -> millstream_core::Result<()> {
         let keys: Vec<(usize, u64)> = messages.iter().filter_map(key_and_sequence).collect();
         if self.poisoned.load(Ordering::Relaxed) {

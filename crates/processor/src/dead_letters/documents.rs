@@ -22,6 +22,7 @@ pub(super) const PROPERTIES: &[&str] = &[
     "attempts",
     "committedAt",
     "current",
+    "due",
     "effectiveKey",
     "error",
     "firstId",
@@ -89,6 +90,9 @@ pub(super) struct Letter {
     /// The generation of the sequence; none if the change was skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) generation: Option<String>,
+    /// Until when it waits, if it was put off and is in no sequence yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) due: Option<u64>,
     kind: Kind,
     pub(super) lsn: u64,
     /// Its number among the changes of the same commit.
@@ -198,6 +202,7 @@ impl Letter {
             parked_key: change.partition_key.to_string(),
             effective_key: effective_key.clone(),
             generation: None,
+            due: None,
             kind: change.kind.into(),
             lsn: change.lsn.as_u64(),
             index: 0,
@@ -252,6 +257,12 @@ impl Letter {
         smaller.previous.take()?;
         smaller.previous_dropped = true;
         Some(smaller)
+    }
+
+    /// Put off until then.
+    pub(super) fn until(mut self, due: Timestamp) -> Self {
+        self.due = Some(due.as_millis());
+        self
     }
 
     fn to_change(&self) -> Result<Change> {
@@ -341,10 +352,15 @@ impl Document for Head {
 impl Document for Letter {
     const WHAT: &'static str = "parked change";
 
-    /// In a sequence, the order of the ids is that of delivery.
+    /// In a sequence, the order of the ids is that of delivery; among those that were put off, that
+    /// of the times.
     fn local_id(&self) -> String {
+        let (key, lsn, index) = (hash(&self.parked_key), self.lsn, self.index);
+        if let Some(due) = self.due {
+            return format!("later:{due:020}:{lsn:020}:{key}:{index:04}");
+        }
         let group = if self.generation.is_some() { "parked" } else { "skipped" };
-        format!("{group}:{}:{:020}:{:04}", hash(&self.parked_key), self.lsn, self.index)
+        format!("{group}:{key}:{lsn:020}:{index:04}")
     }
 
     fn unknown(&mut self) -> &mut Map<String, Value> {

@@ -31,7 +31,7 @@ pub(super) struct Found {
 }
 
 /// A letter that lies in its place.
-struct Put {
+pub(super) struct Put {
     slot: Slot,
     etag: Option<Etag>,
     is_new: bool,
@@ -290,7 +290,12 @@ impl DeadLetters {
     }
 
     /// Puts a letter into the first free place of its commit from `index` on, unless it lies there.
-    async fn put_from(&self, group: Group<'_>, mut letter: Letter, index: u32) -> Result<Put> {
+    pub(super) async fn put_from(
+        &self,
+        group: Group<'_>,
+        mut letter: Letter,
+        index: u32,
+    ) -> Result<Put> {
         for index in index..INDEX_END {
             letter.index = index;
             if let Some(put) = self.put_at(group, &letter).await? {

@@ -28,6 +28,8 @@ pub(super) enum Group<'a> {
     Letters(&'a str),
     /// The skipped changes.
     Skipped,
+    /// The changes that were put off.
+    Postponed,
 }
 
 /// What became of a write.
@@ -189,6 +191,7 @@ impl Shelf {
                 .and_then(|it| it.strip_prefix(hash))
                 .is_some_and(|it| it.starts_with(':')),
             Group::Skipped => local("skipped").is_some(),
+            Group::Postponed => local("later").is_some(),
         }
     }
 
@@ -208,6 +211,7 @@ impl Shelf {
             Group::Heads => format!("{}:parked", self.name),
             Group::Letters(hash) => format!("{}:parked:{hash}", self.name),
             Group::Skipped => format!("{}:skipped", self.name),
+            Group::Postponed => format!("{}:later", self.name),
         }
     }
 

@@ -500,6 +500,77 @@ fn keys_with_the_same_hash_are_not_mixed() {
     });
 }
 
+/// Puts a change off, and once more as after a crash.
+async fn postpone(scene: &Scene, change: &Change, due: u64) {
+    for _ in 0..2 {
+        let due = Timestamp::from_millis(due);
+        scene.letters.postpone(change, &effective(), due).await.unwrap();
+    }
+}
+
+async fn postponed(scene: &Scene) -> Vec<String> {
+    let page = scene.letters.list_postponed(None, 100).await.unwrap();
+    let mut all: Vec<_> = page.changes.iter().map(|it| it.change.id.to_string()).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn a_change_that_was_put_off_is_redriven_when_it_is_due() {
+    on_both(async |scene| {
+        let everything = [Arc::new(KeyRange::all())];
+        let at = Timestamp::from_millis;
+        postpone(&scene, &change("k", "a", 1), 5_000).await;
+        postpone(&scene, &change("k", "b", 2), 3_000).await;
+        assert_eq!(postponed(&scene).await, ["a", "b"]);
+        let woken = scene.letters.wake(at(2_999), &everything).await.unwrap();
+        assert!(woken.is_empty());
+        assert_eq!(woken.next, Some(at(3_000)));
+        assert!(scene.letters.wake(at(9_000), &[]).await.unwrap().is_empty());
+        assert!(scene.letters.show(&k()).await.unwrap().is_none());
+
+        // A crash before they are forgotten repeats and loses nothing.
+        for _ in 0..2 {
+            let woken = scene.letters.wake(at(4_000), &everything).await.unwrap();
+            assert!(!woken.is_empty());
+            assert_eq!(woken.next, Some(at(5_000)));
+            assert_eq!(postponed(&scene).await, ["a", "b"]);
+        }
+        let woken = scene.letters.wake(at(4_000), &everything).await.unwrap();
+        scene.letters.forget(&woken).await.unwrap();
+        scene.letters.forget(&woken).await.unwrap();
+        assert_eq!(postponed(&scene).await, ["a"]);
+        let parked = scene.letters.show(&k()).await.unwrap().unwrap();
+        assert_eq!(parked.state, ParkedState::Redriving);
+        assert_eq!(scene.deliver_all("k", async |_| ()).await, "b@2");
+    });
+}
+
+#[test]
+fn a_change_that_is_due_waits_with_its_parked_key() {
+    on_both(async |scene| {
+        scene.park(&change("k", "c", 9)).await;
+        postpone(&scene, &change("k", "a", 1), 2_000).await;
+        let everything = [Arc::new(KeyRange::all())];
+        scene.letters.wake(Timestamp::from_millis(2_000), &everything).await.unwrap();
+        let parked = scene.letters.show(&k()).await.unwrap().unwrap();
+        assert_eq!(parked.state, ParkedState::Parked);
+        assert_eq!(scene.sequence("k").await, "a@1 c@9");
+    });
+}
+
+#[test]
+fn a_change_that_was_put_off_can_be_discarded() {
+    on_both(async |scene| {
+        postpone(&scene, &change("k", "a", 1), 2_000).await;
+        let id = scene.letters.list_postponed(None, 1).await.unwrap().changes[0].id.clone();
+        scene.letters.discard_postponed(&id).await.unwrap();
+        let gone = scene.letters.discard_postponed(&id).await.unwrap_err();
+        assert_eq!(*gone.kind(), ErrorKind::NotFound);
+        assert!(postponed(&scene).await.is_empty());
+    });
+}
+
 #[test]
 fn a_skipped_change_is_redriven_alone() {
     on_both(async |scene| {
@@ -642,6 +713,7 @@ fn a_container_with_another_partition_key_is_refused() {
 fn the_properties_of_the_documents_are_those_that_are_reserved() {
     let mut letter = Letter::new(&change("k", "a", 1), &effective(), Timestamp::EPOCH).unwrap();
     letter.generation = Some(String::new());
+    letter.due = Some(0);
     let head = Head::new(&letter, ParkedState::Parked, Timestamp::EPOCH);
     let mut found = vec!["ttl".to_owned()];
     for value in [serde_json::to_value(&letter).unwrap(), serde_json::to_value(&head).unwrap()] {

@@ -392,6 +392,7 @@ impl Import {
             paused: false,
             redrives: 0,
             resets: 0,
+            postpones: false,
             unknown,
         }
     }

@@ -1,6 +1,7 @@
 //! One round: look, plan, act.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::iter;
@@ -55,8 +56,39 @@ impl Instance {
             return Ok(());
         };
         self.balance(tenure, &listing, &leases).await;
+        self.wake().await;
         self.report();
         Ok(())
+    }
+
+    /// Has changes delivered whose time has come.
+    async fn wake(&mut self) {
+        let now = self.setup.clock.now();
+        if !self.setup.agenda.is_in_use() || !self.setup.agenda.take_due(now) {
+            return;
+        }
+        match self.wake_due(now).await {
+            Ok(next) => next.into_iter().for_each(|it| self.setup.agenda.note(it)),
+            Err(error) => {
+                self.setup.agenda.note(now);
+                self.tell_failed(&error);
+            }
+        }
+    }
+
+    /// Moves what is due to the sequences of its keys, and says when to look again.
+    async fn wake_due(&mut self, now: Timestamp) -> Result<Option<Timestamp>> {
+        let keys: Vec<_> = self.held.values().map(|it| Arc::clone(&it.keys)).collect();
+        let (letters, store) = (&self.setup.dead_letters, &self.setup.store);
+        let woken = letters.wake(now, &keys).await?;
+        if woken.is_empty() {
+            return Ok(woken.next);
+        }
+        // A lease may have gone to another instance meanwhile, which hears of it this way.
+        store.bump_redrives().await?;
+        letters.forget(&woken).await?;
+        self.unsettled = true;
+        Ok(woken.next)
     }
 
     /// Follows what an operator wants.
@@ -72,6 +104,9 @@ impl Instance {
             return Err(container_recreated(self.setup.store.name()));
         }
         let wishes = Wishes { paused: control.paused, redrives: control.redrives };
+        if control.postpones {
+            self.setup.agenda.use_it();
+        }
         let before = std::mem::replace(&mut self.wishes, wishes);
         if before != wishes {
             for held in self.held.values() {

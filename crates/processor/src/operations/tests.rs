@@ -86,7 +86,7 @@ fn pausing_and_resuming_are_idempotent_and_acknowledged_by_every_member() {
             let control = world.control().document;
             assert_eq!((control.paused, control.epoch), (false, 3));
         }
-        block_on(operations.bump_redrives()).unwrap();
+        block_on(operations.store.bump_redrives()).unwrap();
         assert_eq!(world.control().document.redrives, 1);
         assert_eq!(world.control().document.epoch, 4);
     }
@@ -489,7 +489,7 @@ fn an_owner_that_checkpoints_or_splits_in_between_does_not_escape_a_reset() {
 #[test]
 fn a_control_document_that_others_keep_writing_ends_in_a_conflict() {
     let (world, outcome) = reset_against("/partitionKey", |world, _| {
-        block_on(operations(world).bump_redrives()).unwrap();
+        block_on(operations(world).store.bump_redrives()).unwrap();
     });
     check_refused(
         outcome,

@@ -130,6 +130,7 @@ impl Work {
             attempt: attempts + 1,
             redriven: false,
             cancellation: self.cancellation.child_token(),
+            setup: Arc::clone(&self.setup),
         };
         if self.setup.has(Flaw::AcknowledgeBeforeHandling) {
             batch.finish();

@@ -19,7 +19,8 @@ use crate::notification::Notification;
 use crate::options::{Concurrency, ExpiredPolicy, StartPosition};
 use crate::stored::Lease;
 use crate::worker::probe::Probe;
-use crate::worker::redrive::{Kept, Redrive};
+use crate::worker::redelivery::Redrive;
+use crate::worker::redrive::Kept;
 use crate::worker::write::NotOurs;
 use crate::worker::{Ended, StopReason, Stopping, Work};
 

@@ -2,25 +2,22 @@
 
 use std::sync::Arc;
 
-use millstream_core::{BoxFuture, Change, Continuation, EffectiveKey, PartitionKey};
-use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
+use millstream_core::{BoxFuture, Change, EffectiveKey, PartitionKey, Timestamp};
 
-use crate::batch::{ChangeBatch, Page, Segment};
+use crate::batch::Segment;
 use crate::dead_letters::{ParkedSequence, ParkedState};
 use crate::error::{Error, ErrorKind, Result};
-use crate::fence::Tenure;
 use crate::flaw::Flaw;
-use crate::handler::{Context, HandlerErrorKind};
+use crate::handler::Context;
 use crate::lanes::LaneKey;
 use crate::metrics;
 use crate::notification::Notification;
-use crate::options::{Checkpoint, FailurePolicy};
+use crate::options::FailurePolicy;
 use crate::shared::Setup;
+use crate::stored::Control;
 use crate::worker::Work;
-use crate::worker::deliver::{call_handler, shorten};
-use crate::worker::events::{Delivered, Event};
-use crate::worker::probe::{note_reached, note_transient, permitted};
+use crate::worker::events::Event;
+use crate::worker::redelivery::{Redelivery, Redrive};
 
 /// What became of changes that were to be put into the dead letters.
 pub(super) struct Kept {
@@ -33,16 +30,6 @@ pub(super) struct Kept {
     rest: Vec<Segment>,
     /// The key that is no longer parked.
     unparked: Option<PartitionKey>,
-}
-
-/// How the delivery of a parked sequence ended.
-pub(super) enum Redrive {
-    /// Nothing is left of it.
-    Done,
-    /// The lease is given up; the next owner goes on.
-    Interrupted,
-    /// The handler failed; the rest is parked again.
-    Failed(String),
 }
 
 impl Work {
@@ -164,19 +151,24 @@ impl Work {
         let Some(key) = free.map(|it| self.redriving.remove(it)) else { return false };
         self.redrives_running.insert(key.clone());
         self.busy += 1;
-        let (setup, tenure) = (Arc::clone(&self.setup), self.tenure);
-        let leaving = self.leaving.clone();
         let context = Context {
             keys: Arc::clone(&self.keys),
             epoch: self.epoch,
             attempt: 1,
             redriven: true,
             cancellation: self.cancellation.child_token(),
+            setup: Arc::clone(&self.setup),
+        };
+        let mut redelivery = Redelivery {
+            setup: Arc::clone(&self.setup),
+            tenure: self.tenure,
+            key,
+            context,
+            leaving: self.leaving.clone(),
         };
         self.events.push(Box::pin(async move {
-            let outcome = redrive(&setup, tenure, &key, context, &leaving).await;
-            match outcome {
-                Ok(outcome) => Event::Redriven { key, outcome },
+            match redelivery.run().await {
+                Ok(outcome) => Event::Redriven { key: redelivery.key, outcome },
                 Err(error) => Event::Failed(error),
             }
         }));
@@ -195,9 +187,11 @@ impl Work {
                 let partition_key = key.to_string();
                 self.setup.notifier.tell(Notification::Redriven { partition_key });
             }
-            Redrive::Failed(error) => {
-                let keys = Arc::clone(&self.keys);
-                let notification = Notification::HandlerFailed { keys, attempt: 1, error };
+            Redrive::Failed { id, error } => {
+                let partition_key = key.to_string();
+                tracing::warn!(partition_key, id, error, "a change that was redriven is parked");
+                let notification =
+                    Notification::Parked { partition_key, id, sequence: true, error };
                 self.setup.notifier.tell(notification);
                 // Somebody may have asked again before this one was known to have failed.
                 self.load_parked();
@@ -206,96 +200,9 @@ impl Work {
     }
 }
 
-/// Delivers a parked sequence in order, and forgets each change once it is handled.
-async fn redrive(
-    setup: &Arc<Setup>,
-    tenure: Tenure,
-    key: &PartitionKey,
-    context: Context,
-    leaving: &CancellationToken,
-) -> Result<Redrive> {
-    let acknowledged = Arc::new(Notify::new());
-    let nowhere = Continuation::new("").expect("a short text is fine");
-    loop {
-        let limit = setup.options.batch_items_max;
-        let kept =
-            persist(setup, || Box::pin(setup.dead_letters.sequence(key, None, limit))).await?;
-        if kept.is_empty() {
-            if persist(setup, || Box::pin(setup.dead_letters.finish_redrive(key))).await? {
-                return Ok(Redrive::Done);
-            }
-            continue;
-        }
-        let probe = tokio::select! {
-            biased;
-            // The sequence says that it is being redriven: the next owner goes on with it.
-            () = leaving.cancelled() => return Ok(Redrive::Interrupted),
-            probe = permitted(setup) => probe,
-        };
-        let changes = kept.iter().map(|it| it.change.clone()).collect::<Vec<_>>();
-        let range = 0..changes.len();
-        let (start, end) = (nowhere.clone(), nowhere.clone());
-        let page = Page::new(0, changes, start, end, Arc::clone(&acknowledged));
-        let batch = ChangeBatch::new(vec![Segment { page: Arc::clone(&page), range }]);
-        let outcome = call_handler(setup, tenure, batch.clone(), context.clone()).await;
-        let error = match outcome {
-            Delivered::Returned(Ok(())) if setup.options.checkpoint == Checkpoint::ByHand => {
-                // The letters stay until the handler says that it is done with them.
-                while !page.is_finished() {
-                    tokio::select! {
-                        biased;
-                        () = leaving.cancelled() => return Ok(Redrive::Interrupted),
-                        () = acknowledged.notified() => (),
-                    }
-                }
-                None
-            }
-            Delivered::Returned(Ok(())) => {
-                batch.finish();
-                None
-            }
-            Delivered::Returned(Err(error)) => {
-                for index in 0..error.index_in(&batch).unwrap_or(0) {
-                    batch.acknowledge(index);
-                }
-                Some((error.kind, shorten(&error.to_string())))
-            }
-            Delivered::Panicked(text) => {
-                let text = shorten(&format!("the handler panicked: {text}"));
-                Some((HandlerErrorKind::Failed, text))
-            }
-            Delivered::TooLate => return std::future::pending().await,
-        };
-        if let Some(probe) = probe {
-            probe.settle();
-        }
-        match &error {
-            Some((HandlerErrorKind::Transient, text)) => {
-                note_transient(setup, text, setup.clock.monotonic());
-            }
-            Some((HandlerErrorKind::Failed | HandlerErrorKind::Permanent, _)) => {
-                note_reached(setup, false);
-            }
-            None => note_reached(setup, true),
-        }
-        for (index, parked) in kept.iter().enumerate().take(page.done_prefix()) {
-            debug_assert!(page.is_done(index));
-            persist(setup, || Box::pin(setup.dead_letters.delete_delivered(parked))).await?;
-        }
-        match error {
-            Some((HandlerErrorKind::Transient, _)) => setup.clock.sleep(setup.pause(1)).await,
-            Some((_, error)) => {
-                persist(setup, || Box::pin(setup.dead_letters.fail_redrive(key, &error))).await?;
-                return Ok(Redrive::Failed(error));
-            }
-            None => (),
-        }
-    }
-}
-
 /// Repeats a call to the dead letters until it succeeds, or fails in a way that will not change.
 /// What ends it otherwise is the loss of the lease.
-async fn persist<'a, T>(
+pub(super) async fn persist<'a, T>(
     setup: &'a Setup,
     mut call: impl FnMut() -> BoxFuture<'a, Result<T>> + Send,
 ) -> Result<T> {
@@ -317,7 +224,7 @@ async fn persist<'a, T>(
 }
 
 /// Whether a person has to act before the dead letters can be used again.
-fn is_hopeless(error: &Error) -> bool {
+pub(crate) fn is_hopeless(error: &Error) -> bool {
     use millstream_core::ErrorKind as Core;
     matches!(
         error.kind(),
@@ -333,6 +240,17 @@ async fn put_aside(setup: &Setup, change: &Change, error: &str, attempts: u32) -
         return setup.dead_letters.skip(change, &key, error, attempts).await;
     }
     setup.dead_letters.park(change, &key, error, attempts).await
+}
+
+/// Keeps a change until a time.
+pub(crate) async fn put_off(setup: &Setup, change: &Change, until: Timestamp) -> Result<()> {
+    let key = effective_key(setup, &change.partition_key)?;
+    if !setup.agenda.is_in_use() {
+        let is_new = |control: &mut Control| !std::mem::replace(&mut control.postpones, true);
+        setup.store.update_control(is_new).await?;
+        setup.agenda.use_it();
+    }
+    setup.dead_letters.postpone(change, &key, until).await
 }
 
 async fn put_behind(setup: &Setup, change: &Change) -> Result<bool> {

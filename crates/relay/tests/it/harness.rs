@@ -8,6 +8,7 @@ use millstream_core::memory::Memory;
 use millstream_core::{
     Batch, Container, ContainerName, ContainerSettings, Containers, Error, ErrorKind, Message,
     Operation, PartitionKeyDefinition, PublishLimits, Publisher, Result, SystemClock, TimeToLive,
+    Timestamp,
 };
 use millstream_processor::ProcessorOptions;
 use millstream_relay::{Relay, RelayOptions, StartedRelay};
@@ -20,6 +21,8 @@ pub(crate) struct Scripted {
     /// What the next calls say; after the last they succeed.
     pub(crate) failures: Mutex<VecDeque<Failure>>,
     pub(crate) limits: PublishLimits,
+    /// Whether it says that it holds messages back until they are due.
+    pub(crate) can_schedule: bool,
     expected: usize,
     pub(crate) done: CancellationToken,
 }
@@ -47,6 +50,7 @@ impl Scripted {
             calls: Mutex::default(),
             failures: Mutex::default(),
             limits,
+            can_schedule: false,
             expected,
             done: CancellationToken::new(),
         }
@@ -67,6 +71,10 @@ impl Scripted {
 impl Publisher for Scripted {
     fn limits(&self) -> PublishLimits {
         self.limits
+    }
+
+    fn can_schedule(&self) -> bool {
+        self.can_schedule
     }
 
     async fn publish(&self, messages: Vec<Message>) -> Result<()> {
@@ -126,10 +134,20 @@ impl World {
 
     /// Commits an entity and an event of its key together.
     pub(crate) fn commit(&self, key: &str, event: &str, action: &str, padding: usize) {
+        self.commit_with(key, event, action, padding, "");
+    }
+
+    /// Commits an event that is not to be delivered before.
+    pub(crate) fn commit_for(&self, due: Timestamp, key: &str, event: &str, action: &str) {
+        let further = format!(r#""deliverAt":"{}","#, due.to_rfc3339());
+        self.commit_with(key, event, action, 0, &further);
+    }
+
+    fn commit_with(&self, key: &str, event: &str, action: &str, padding: usize, further: &str) {
         let entity = format!(r#"{{"id":"{key}","partitionKey":"{key}","type":"thing"}}"#);
         let event = format!(
             r#"{{"id":"{event}","partitionKey":"{key}","type":"domainEvent","action":"{action}",
-            "entityId":"{key}","createdAt":"2026-11-15T10:00:00.000Z","ttl":864000,
+            "entityId":"{key}","createdAt":"2026-11-15T10:00:00.000Z","ttl":864000,{further}
             "traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
             "baggage":"tenant=7","data":{{"n":1e400,"padding":"{}"}}}}"#,
             "x".repeat(padding),
@@ -143,6 +161,7 @@ impl World {
         let processor = ProcessorOptions::default()
             .start(millstream_processor::StartPosition::Beginning)
             .backoff(Duration::from_millis(1), Duration::from_millis(5))
+            .round_interval(Duration::from_millis(50))
             .batch_items_max(50);
         defaults.processor(processor).source("test")
     }

@@ -4,3 +4,4 @@
 mod harness;
 mod mapping;
 mod relaying;
+mod scheduled;

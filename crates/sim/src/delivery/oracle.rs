@@ -32,6 +32,8 @@ pub(crate) struct Rules {
     pub(crate) lock: Duration,
     pub(crate) duplicate_window: Option<Duration>,
     pub(crate) deliveries_max: u32,
+    /// Whether it holds messages back until they are due; otherwise the relay does.
+    pub(crate) broker_schedules: bool,
 }
 
 /// Knows everything and complains.

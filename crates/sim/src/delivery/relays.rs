@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use millstream_core::BoxFuture;
+use async_trait::async_trait;
+use millstream_core::{BoxFuture, Clock, Message, PublishLimits, Publisher, Result as CoreResult};
 use millstream_processor::ErrorKind;
 use millstream_relay::{Flaw, Relay, RelayOptions};
 
@@ -49,7 +50,33 @@ async fn run(host: &Arc<Host>, process: &Process, flaw: Option<Flaw>) -> Result<
     if let Some(flaw) = flaw {
         relay = relay.flaw(flaw);
     }
-    let publisher = Arc::new(Remote::new(host, &parts.broker_link));
+    let remote = Remote::new(host, &parts.broker_link);
+    let publisher: Arc<dyn Publisher> = match site.shape.broker_schedules {
+        true => Arc::new(remote),
+        false => {
+            Arc::new(Unscheduled { remote, host: Arc::clone(host), clock: parts.clock.clone() })
+        }
+    };
     let started = relay.start(publisher).await.map_err(|it| it.kind().clone())?;
     started.run(process.shutdown.clone()).await.map_err(|it| it.kind().clone())
+}
+
+/// The broker as one that knows no times.
+struct Unscheduled {
+    remote: Remote,
+    host: Arc<Host>,
+    /// That of the relay.
+    clock: Arc<dyn Clock>,
+}
+
+#[async_trait]
+impl Publisher for Unscheduled {
+    fn limits(&self) -> PublishLimits {
+        self.remote.limits()
+    }
+
+    async fn publish(&self, messages: Vec<Message>) -> CoreResult<()> {
+        self.host.site.oracle.sending_when_due(&messages, self.clock.now());
+        self.remote.publish(messages).await
+    }
 }

@@ -258,6 +258,10 @@ impl Publisher for Remote {
         }
     }
 
+    fn can_schedule(&self) -> bool {
+        true
+    }
+
     async fn publish(&self, messages: Vec<Message>) -> Result<()> {
         let (serving, host) = (self.serving()?, Arc::clone(&self.host));
         let at = Arc::clone(&serving);

@@ -47,6 +47,8 @@ pub(crate) struct DeliveryShape {
     pub(crate) patience: Duration,
     pub(crate) duplicate_window: Option<Duration>,
     pub(crate) deliveries_max: u32,
+    /// Whether relays leave it to the broker to hold events back until they are due.
+    pub(crate) broker_schedules: bool,
     /// Whether the clocks of the machines that a broker runs on differ by minutes.
     pub(crate) brokers_disagree: bool,
     /// Bytes of messages that a broker keeps in memory.
@@ -136,6 +138,7 @@ impl DeliveryShape {
             } else {
                 few(rng, 10).try_into().unwrap_or(1)
             },
+            broker_schedules: Rng::stream(seed, "schedules").chance(500),
             brokers_disagree: rng.chance(250),
             cache_bytes: if rng.chance(700) { 1 << 20 } else { 0 },
         }

@@ -66,6 +66,7 @@ impl Site {
             // By a clock that is minutes ahead the window is over, and its ids are forgotten.
             duplicate_window: shape.duplicate_window.filter(|_| !shape.brokers_disagree),
             deliveries_max: shape.deliveries_max,
+            broker_schedules: shape.broker_schedules,
         };
         let oracle = Arc::new(Oracle::new(handle, shape.subscriptions, rules));
         let by_key = ContainerSettings::new(PartitionKeyDefinition::hash("/partitionKey")?);

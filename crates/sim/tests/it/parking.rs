@@ -157,7 +157,8 @@ fn a_redrive_that_fails_parks_the_rest_again(world: &World) {
     let failed = |it: &Notification| matches!(it, Notification::HandlerFailed { .. });
     let before = h1.told(failed);
     world.recorder().fail("a-1", 0, Failing::Failed);
-    world.recorder().fail("a-4", 1, Failing::FailedAt);
+    // It was only kept behind another, so it has all its attempts.
+    world.recorder().fail("a-4", 2, Failing::FailedAt);
     world.redrive("a");
     world.run_until(SOON, || {
         world.parked("a").is_some_and(|it| it.state == ParkedState::Parked && it.attempts == 3)

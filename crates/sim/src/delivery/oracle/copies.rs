@@ -272,7 +272,7 @@ impl State {
         if is_newest {
             subscription.check_ended(number, one.is_deferred)?;
         }
-        if is_newest && !one.is_deferred && !event.is_scheduled {
+        if is_newest && !one.is_deferred && !event.is_scheduled() {
             subscription.check_order(grant, number, begun, together, rules)?;
         }
         let copy = subscription.copies.get_mut(&number).expect("it was just made known");
@@ -290,7 +290,7 @@ impl Subscription {
         self.copies.entry(number).or_insert_with(|| Copy {
             event: id.to_owned(),
             key: event.key.clone(),
-            is_scheduled: event.is_scheduled,
+            is_scheduled: event.is_scheduled(),
             known_in: broker,
             known_at: at,
             receives,

@@ -66,7 +66,7 @@ impl State {
         let before = usize::try_from(event.sequence).expect("it is a place in a list") - 1;
         for earlier in &self.keys[&event.key][..before] {
             let may_be_late = done.effects.contains(earlier)
-                || self.events[earlier].is_scheduled
+                || self.events[earlier].is_scheduled()
                 || done.put_aside.contains(earlier)
                 || done.may_be_dead(earlier, deliveries_max);
             if !may_be_late {

@@ -1,4 +1,4 @@
-use millstream_core::{Item, Message, PropertyValue};
+use millstream_core::{Item, Message, PropertyValue, Timestamp};
 use serde::Deserialize;
 
 use crate::delivery::oracle::{Kept, Oracle, State};
@@ -11,7 +11,8 @@ use crate::watch::Commit;
 pub(super) struct Event {
     pub(super) key: String,
     pub(super) sequence: u64,
-    pub(super) is_scheduled: bool,
+    /// When it may be delivered, if not at once.
+    pub(super) due: Option<Timestamp>,
 }
 
 /// The parts of a stored event that matter here.
@@ -51,6 +52,21 @@ impl Oracle {
         messages.iter().try_for_each(|it| state.check_message(it))
     }
 
+    /// A relay that holds events back is about to send messages, at this time by its clock.
+    pub(crate) fn sending_when_due(&self, messages: &[Message], now: Timestamp) {
+        let state = self.lock();
+        let due = |it: &Message| state.events.get(&it.id).and_then(|it| it.due);
+        let early = messages.iter().find(|it| due(it).is_some_and(|at| now < at));
+        let dated = messages.iter().find(|it| it.scheduled_at.is_some());
+        let violation = match (early, dated) {
+            (Some(it), _) => Err(format!("event {} was sent early", it.id)),
+            (None, Some(it)) => Err(format!("event {} was left to the broker to hold", it.id)),
+            (None, None) => Ok(()),
+        };
+        drop(state);
+        self.judge(violation);
+    }
+
     /// The broker has acknowledged messages and says which numbers they have; none for those that
     /// it dropped as duplicates.
     pub(crate) fn sent(&self, broker: u64, ids: &[String], numbers: &[Option<u64>]) {
@@ -75,6 +91,9 @@ impl Oracle {
                 let Some((first, _)) = kept.next() else {
                     return Err(format!("event {id} of {key} never reached the broker"));
                 };
+                if !self.rules.broker_schedules && state.events[id].is_scheduled() {
+                    continue;
+                }
                 if *first < last {
                     return Err(format!(
                         "event {id} of {key} reached the broker after a later one"
@@ -84,6 +103,12 @@ impl Oracle {
             }
         }
         Ok(())
+    }
+}
+
+impl Event {
+    pub(super) fn is_scheduled(&self) -> bool {
+        self.due.is_some()
     }
 }
 
@@ -99,14 +124,14 @@ impl State {
         let key = key_text(&item.partition_key);
         let ids = self.keys.entry(key.clone()).or_default();
         ids.push(id.clone());
-        let due = u64::try_from(ids.len()).expect("lists are shorter than 2^64");
+        let next = u64::try_from(ids.len()).expect("lists are shorter than 2^64");
         let sequence = item.sequence.unwrap_or_default();
-        if sequence != due {
-            return Err(format!("event {id} of {key} has number {sequence} and {due} was due"));
+        if sequence != next {
+            return Err(format!("event {id} of {key} has number {sequence} and {next} was next"));
         }
-        let is_scheduled = stored.deliver_at.is_some();
+        let due = stored.deliver_at.as_deref().and_then(Timestamp::from_rfc3339);
         self.counts.events += 1;
-        if self.events.insert(id.clone(), Event { key, sequence, is_scheduled }).is_some() {
+        if self.events.insert(id.clone(), Event { key, sequence, due }).is_some() {
             return Err(format!("event {id} was committed twice"));
         }
         Ok(())

@@ -19,13 +19,19 @@ struct Script {
 impl Script {
     fn new() -> Self {
         let executor = Executor::new(1);
-        let rules = Rules { lock: LOCK, duplicate_window: Some(WINDOW), deliveries_max: 4 };
+        let rules = Rules {
+            lock: LOCK,
+            duplicate_window: Some(WINDOW),
+            deliveries_max: 4,
+            broker_schedules: true,
+        };
         let oracle = Oracle::new(executor.handle(), 1, rules);
         for sequence in 1..=5_u64 {
             let (id, key) = (sequence.to_string(), KEY.to_owned());
             let mut state = oracle.lock();
             state.keys.entry(key.clone()).or_default().push(id.clone());
-            state.events.insert(id, Event { key, sequence, is_scheduled: sequence == 5 });
+            let due = (sequence == 5).then_some(Timestamp::EPOCH);
+            state.events.insert(id, Event { key, sequence, due });
         }
         oracle.opened(1);
         let grant = oracle.granted(0, 1, KEY).unwrap();
