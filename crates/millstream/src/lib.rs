@@ -196,6 +196,17 @@ pub mod backend {
 }
 
 /// The examples of the README are tests.
-#[cfg(all(doctest, feature = "embedded", feature = "processor"))]
+#[cfg(all(doctest, feature = "embedded", feature = "processor", feature = "outbox"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// Those about messages, too.
+#[cfg(all(
+    doctest,
+    feature = "embedded",
+    feature = "relay",
+    feature = "outbox",
+    feature = "broker"
+))]
+#[doc = include_str!("../../../docs/messaging.md")]
+struct Messaging;
