@@ -90,6 +90,8 @@ impl Instance {
     /// Works until the shutdown or a failure that ends the instance.
     pub(crate) async fn run(mut self, driver: Driver, shutdown: CancellationToken) -> Result<()> {
         let setup = Arc::clone(&self.setup);
+        // An earlier instance may have ended while its breaker was open.
+        setup.metrics.gauge(metrics::BREAKER_OPEN, 0.0);
         let outcome = {
             let condition = Arc::clone(&self.condition);
             let work = async {

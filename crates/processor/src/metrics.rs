@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Counter: changes whose handling was completed, also by parking them.
+/// Counter: changes of batches that the handler completed.
 pub const ITEMS_HANDLED: &str = "millstream_processor_items_handled_total";
 /// Counter: batches the handler completed.
 pub const BATCHES_HANDLED: &str = "millstream_processor_batches_handled_total";
@@ -14,13 +14,14 @@ pub const BATCHES_HANDLED: &str = "millstream_processor_batches_handled_total";
 pub const HANDLER_SECONDS: &str = "millstream_processor_handler_seconds";
 /// Counter: batches the handler failed at, panics included.
 pub const HANDLER_FAILURES: &str = "millstream_processor_handler_failures_total";
-/// Counter: changes that were put into the dead letters.
+/// Counter: changes that failed as often as they may and were put into the dead letters. Those that
+/// are kept behind them do not count.
 pub const ITEMS_PARKED: &str = "millstream_processor_items_parked_total";
 /// Counter: changes that the handler put off until a time.
 pub const ITEMS_POSTPONED: &str = "millstream_processor_items_postponed_total";
 /// Counter: positions that were written to leases.
 pub const CHECKPOINTS: &str = "millstream_processor_checkpoints_total";
-/// Counter: writes to the container of the leases, checkpoints and heartbeats included.
+/// Counter: writes of leases, checkpoints included.
 pub const LEASE_WRITES: &str = "millstream_processor_lease_writes_total";
 /// Counter: leases this instance began to process.
 pub const LEASES_ACQUIRED: &str = "millstream_processor_leases_acquired_total";

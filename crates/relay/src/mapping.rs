@@ -9,6 +9,7 @@ use millstream_core::{
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use xxhash_rust::xxh3::xxh3_128;
 
 /// How an event looks as a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +18,8 @@ pub enum MessageForm {
     /// properties of the message.
     #[default]
     CloudEvents,
-    /// The body is the data of the event; of the attributes only the trace context is added.
+    /// The body is the data of the event; only its number among those of its key and the trace
+    /// context are added.
     Raw,
 }
 
@@ -150,13 +152,23 @@ fn session_id(key: &PartitionKey) -> String {
     }
 }
 
+/// The id of a message about a document: another version of it is another message. Ids of documents
+/// may be longer than those of messages; then a hash stands for what does not fit.
+fn document_message_id(id: &str, change: &Change) -> String {
+    let whole = format!("{id}:{}", change.lsn);
+    if whole.len() <= Message::NAME_BYTES_MAX {
+        return whole;
+    }
+    let hash = xxh3_128(id.as_bytes());
+    let cut = (0..=64).rev().find(|it| id.is_char_boundary(*it)).unwrap_or(0);
+    format!("{}~{hash:032x}:{}", &id[..cut], change.lsn)
+}
+
 /// The message of a document that is not an event: the document as it is, named after the change.
 pub(crate) fn document(change: &Change, item: &Item) -> Result<Message> {
     let kind = serde_json::from_slice::<Typed<'_>>(&item.body).ok().and_then(|it| it.kind);
     let subject = kind.map_or_else(|| "document".to_owned(), Cow::into_owned);
-    // Another version of the document is another message.
-    let id = format!("{}:{}", item.id, change.lsn);
-    let message = Message::new(id, item.body.clone())
+    let message = Message::new(document_message_id(item.id.as_str(), change), item.body.clone())
         .session(session_id(&item.partition_key))
         .subject(subject)
         .content_type("application/json");

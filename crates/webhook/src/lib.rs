@@ -5,8 +5,10 @@
 //! each other. With a secret every POST is signed, so that the receiver can check where it comes
 //! from; see [`Signer`].
 //!
-//! What the endpoint answers decides: 2xx takes the message; 400, 413 and 422 refuse it for good;
-//! everything else means that the endpoint is not there now, and the caller tries again later.
+//! What the endpoint answers decides: 2xx takes the message; 400, 413 and 422 refuse it for good.
+//! What every message would be answered (401, 403, 404, 408, 410, 429, 502, 503, 504, redirections
+//! and the like) is an outage, and so is no answer at all. Any other answer, such as 409 or 500, is
+//! about the message; so is none in time if the endpoint answered others meanwhile.
 
 mod signature;
 mod webhook;

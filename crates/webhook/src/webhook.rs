@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -7,7 +8,8 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::{Either, select};
 use futures_util::stream::iter;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -86,6 +88,8 @@ pub struct Webhook {
     headers: HeaderMap,
     options: WebhookOptions,
     clock: Arc<dyn Clock>,
+    /// Answers so far, whatever they said: whoever waits sees whether the endpoint is alive.
+    answers: AtomicU64,
 }
 
 impl Webhook {
@@ -112,7 +116,7 @@ impl Webhook {
             HttpsConnectorBuilder::new().with_webpki_roots().https_or_http().enable_http1().build();
         let client = Client::builder(TokioExecutor::new()).build(connector);
         let clock = Arc::new(SystemClock::default());
-        Ok(Self { client, address, headers, options, clock })
+        Ok(Self { client, address, headers, options, clock, answers: AtomicU64::new(0) })
     }
 
     /// Where the time in the signatures and the timeouts comes from. Default: the machine.
@@ -135,6 +139,7 @@ impl Webhook {
     async fn post(&self, index: usize, message: &Message) -> Result<()> {
         let attempted = format!("post the message \"{}\"", message.id);
         let request = self.request(message).map_err(|error| error.at_operation(index))?;
+        let answers_before = self.answers.load(Ordering::Relaxed);
         let exchange = async {
             let unavailable = |error: &dyn std::error::Error| {
                 Error::new(ErrorKind::Unavailable, attempted.as_str()).because(error.to_string())
@@ -144,12 +149,12 @@ impl Webhook {
                 let cause = std::error::Error::source(&error);
                 unavailable(cause.unwrap_or(&error)).with_unknown_effect()
             })?;
+            self.answers.fetch_add(1, Ordering::Relaxed);
             let (head, body) = answer.into_parts();
             if head.status.is_success() {
                 return Ok(());
             }
-            let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-            let body = body.map(|it| it.to_bytes()).unwrap_or_default();
+            let body = beginning(body).await;
             let retry_after = head.headers.get("retry-after").and_then(|it| it.to_str().ok());
             let retry_after = retry_after.and_then(|it| it.parse().ok()).map(Duration::from_secs);
             let error = answered(&attempted, head.status, &body, retry_after);
@@ -158,9 +163,14 @@ impl Webhook {
         let exchange = std::pin::pin!(exchange);
         match select(exchange, self.clock.sleep(self.options.timeout)).await {
             Either::Left((outcome, _)) => outcome,
-            Either::Right(((), _)) => Err(Error::new(ErrorKind::Unavailable, attempted.as_str())
-                .because("there was no answer in time")
-                .with_unknown_effect()),
+            Either::Right(((), _)) => {
+                let error = Error::new(ErrorKind::Unavailable, attempted.as_str())
+                    .because("there was no answer in time")
+                    .with_unknown_effect();
+                // An endpoint that answers others hangs at this message.
+                let is_alive = answers_before != self.answers.load(Ordering::Relaxed);
+                Err(if is_alive { error.at_operation(index) } else { error })
+            }
         }
     }
 
@@ -185,7 +195,7 @@ impl Webhook {
         for (name, value) in &message.properties {
             let text = text(value);
             if let Some(attribute) = name.strip_prefix(CLOUD_EVENTS) {
-                set(&format!("ce-{attribute}"), &text)?;
+                set(&format!("ce-{attribute}"), &percent_encoded(&text))?;
             } else if matches!(name.as_ref(), "traceparent" | "tracestate" | "baggage") {
                 set(name, &text)?;
             }
@@ -243,6 +253,31 @@ impl std::fmt::Debug for Webhook {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Webhook").field("address", &self.address).finish_non_exhaustive()
     }
+}
+
+/// As much of an answer as is shown.
+async fn beginning(mut body: Incoming) -> Vec<u8> {
+    let mut read = Vec::new();
+    while read.len() < ANSWER_BYTES_MAX
+        && let Some(Ok(frame)) = body.frame().await
+    {
+        read.extend_from_slice(frame.data_ref().map_or(&[], |it| it.as_ref()));
+    }
+    read.truncate(ANSWER_BYTES_MAX);
+    read
+}
+
+/// An attribute as the HTTP binding of CloudEvents spells it: what is not printable ASCII, spaces,
+/// quotation marks and percent signs as `%` and two digits for each byte of UTF-8.
+fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'%' | ..=b' ' | 0x7F.. => encoded.push_str(&format!("%{byte:02X}")),
+            b'!'..=b'~' => encoded.push(char::from(byte)),
+        }
+    }
+    encoded
 }
 
 fn is_refusal(error: &Error) -> bool {

@@ -11,6 +11,10 @@ use tokio::net::TcpListener;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
+/// What is answered with silence, and with more than anybody wants to read.
+const NEVER: &str = "never";
+const LONG: &str = "500 Long";
+
 #[derive(Clone, Debug)]
 struct Posted {
     head: String,
@@ -57,7 +61,13 @@ where
                     }
                     let line = answer(body);
                     log.lock().unwrap().push(posted);
-                    let answer = format!("HTTP/1.1 {line}\r\ncontent-length: 2\r\n\r\nok");
+                    if line == NEVER {
+                        return std::future::pending().await;
+                    }
+                    let text = if line == LONG { "x".repeat(5_000) } else { "ok".to_owned() };
+                    let length = text.len();
+                    let answer =
+                        format!("HTTP/1.1 {line}\r\ncontent-length: {length}\r\n\r\n{text}");
                     if stream.write_all(answer.as_bytes()).await.is_err() {
                         return;
                     }
@@ -148,6 +158,47 @@ async fn an_endpoint_that_does_not_answer_is_given_up() {
     let error = webhook.publish(vec![message("a", 0)]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.report().contains("no answer in time"), "{}", error.report());
+}
+
+#[tokio::test]
+async fn an_endpoint_that_hangs_at_one_message_and_answers_others_names_it() {
+    let (address, _) = serve(|it| if it == "a 0" { NEVER } else { "200 OK" }).await;
+    let options = WebhookOptions::default().timeout(Duration::from_millis(200));
+    let webhook = Webhook::new(&address, options).unwrap();
+    let messages = vec![message("b", 0), message("a", 0), message("b", 1)];
+    let error = webhook.publish(messages).await.unwrap_err();
+    assert_eq!((error.kind(), error.operation()), (ErrorKind::Unavailable, Some(1)));
+    let error = webhook.publish(vec![message("a", 0)]).await.unwrap_err();
+    assert_eq!((error.kind(), error.operation()), (ErrorKind::Unavailable, None));
+}
+
+#[tokio::test]
+async fn a_long_answer_is_shown_as_far_as_it_is_read() {
+    let (address, _) = serve(|_| LONG).await;
+    let webhook = Webhook::new(&address, WebhookOptions::default()).unwrap();
+    let error = webhook.publish(vec![message("a", 0)]).await.unwrap_err().report();
+    assert!(error.ends_with(&"x".repeat(1024)) && error.len() < 1_200, "{error}");
+}
+
+#[tokio::test]
+async fn attributes_are_spelled_as_the_binding_says() {
+    let (address, log) = serve(|_| "200 OK").await;
+    let webhook = Webhook::new(&address, WebhookOptions::default()).unwrap();
+    let message = message("a", 0).property("cloudEvents:subject", "Euro € 50% \"x\" 😀");
+    webhook.publish(vec![message]).await.unwrap();
+    let log = log.lock().unwrap().clone();
+    assert_eq!(log[0].header("ce-subject"), "Euro%20%E2%82%AC%2050%25%20%22x%22%20%F0%9F%98%80");
+}
+
+#[tokio::test]
+async fn what_is_not_due_is_refused_and_nothing_is_posted() {
+    let (address, log) = serve(|_| "200 OK").await;
+    let webhook = Webhook::new(&address, WebhookOptions::default()).unwrap();
+    let mut early = message("a", 1);
+    early.scheduled_at = Some(Timestamp::from_millis(u64::MAX / 2));
+    let error = webhook.publish(vec![message("a", 0), early]).await.unwrap_err();
+    assert_eq!((error.kind(), error.operation()), (ErrorKind::Unsupported, Some(1)));
+    assert!(log.lock().unwrap().is_empty());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use millstream_core::PropertyValue;
+use millstream_core::{Batch, Operation, PropertyValue};
 use millstream_relay::MessageForm;
 
 use crate::harness::{Scripted, World};
@@ -68,4 +68,22 @@ fn all_documents_can_be_published() {
     let mut subjects: Vec<_> = taken.iter().filter_map(|it| it.subject.clone()).collect();
     subjects.sort();
     assert_eq!(subjects, ["ThingCreated", "thing"]);
+}
+
+#[test]
+fn a_document_whose_id_is_too_long_for_a_message_is_published_under_a_shorter_one() {
+    let world = World::new();
+    for last in ["a", "b"] {
+        let id = "ä".repeat(200) + last;
+        let document = format!(r#"{{"id":"{id}","partitionKey":"k0","type":"thing"}}"#);
+        let batch = Batch::new("k0").with(Operation::create(document));
+        futures_lite::future::block_on(world.data.documents.commit(batch)).unwrap();
+    }
+    let publisher = Arc::new(Scripted::new(2));
+    let started = world.started(World::options().all_documents(), &publisher);
+    futures_lite::future::block_on(started.run(publisher.done.clone())).unwrap();
+    let ids = publisher.ids();
+    assert!(ids.iter().all(|it| it.starts_with("ää") && it.len() <= 128), "{ids:?}");
+    let hash = |it: &str| it.split(['~', ':']).nth(1).unwrap().to_owned();
+    assert_ne!(hash(&ids[0]), hash(&ids[1]));
 }
