@@ -106,7 +106,10 @@ pub use crate::options::{
     BrokerOptions, MESSAGE_BYTES_LIMIT, SEGMENT_BYTES_MAX, SEGMENT_MESSAGES_MAX,
 };
 pub use crate::outlet::Counts;
-pub use crate::path::{ENTITY_NAME_BYTES_MAX, EntityPath, SUBSCRIPTION_NAME_BYTES_MAX};
+pub use crate::path::{
+    ENTITY_NAME_BYTES_MAX, EntityPath, SUBSCRIPTION_NAME_BYTES_MAX, check_entity_name,
+    check_subscription_name,
+};
 pub use crate::receiving::{DeadLetters, PeekedMessage, ReceiveMode, Received};
 pub use crate::service::BrokerService;
 pub use crate::sessions::{

@@ -79,7 +79,7 @@ async fn run(arguments: Arguments) -> Result<()> {
         Command::Up { demo, rate } => up(&config, UpOptions { demo, per_second: rate }).await,
         Command::Config { command: ConfigCommand::Check } => {
             config.webhooks.iter().try_for_each(|it| webhook_publisher(it).map(drop))?;
-            let text = toml::to_string(&config)
+            let text = toml::to_string(&config.filled()?)
                 .map_err(|error| Failure::other(format!("could not show the settings: {error}")))?;
             say(&format!("{text}# these settings can be used\n"));
             Ok(())

@@ -98,6 +98,43 @@ fn events_are_replayed_to_one_subscription_and_the_others_get_nothing() {
 }
 
 #[test]
+fn subscriptions_are_made_and_changed_as_the_file_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let configure = |text: &str| {
+        let text = format!("log = \"info\"\n[relay]\nsubscriptions = [{text}]\n");
+        fs::write(path.join("millstream.toml"), text).unwrap();
+    };
+    let active = |up: &Up, name: &str| {
+        let path = format!("events/Subscriptions/{name}");
+        up.metric(&format!("millstream_broker_messages{{path=\"{path}\",state=\"active\"}}"))
+    };
+    configure(
+        r#""all", { name = "made", filter = "sys.Label = 'Made'" },
+                 { name = "other", filter = "sys.Label = 'Other'" }"#,
+    );
+    let up = Up::start(path, &[]);
+    import(path, &[event("a", 1), event("a", 2)]);
+    eventually("all are sent", || active(&up, "all") == 2.0);
+    assert_eq!((active(&up, "made"), active(&up, "other")), (2.0, 0.0));
+    assert_eq!(up.stop(), Some(0));
+
+    // What was left out stays; messages whose time is over go although nobody takes them.
+    configure(
+        r#"{ name = "all", ttl_seconds = 1 }, "made",
+                 { name = "other", filter = "TRUE", sessions = false }"#,
+    );
+    let up = Up::start(path, &[]);
+    eventually("they are gone", || active(&up, "all") == 0.0);
+    import(path, &[event("a", 3)]);
+    eventually("the new filter holds", || active(&up, "other") == 1.0);
+    assert_eq!(active(&up, "made"), 3.0);
+    let kept = succeed(path, &["topics", "--json"]);
+    assert!(!kept.contains("\"requiresSession\": false,\n    \"counts\": {"), "{kept}");
+    assert_eq!(up.stop(), Some(0));
+}
+
+#[test]
 fn events_that_cannot_be_sent_are_parked_until_somebody_decides() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
