@@ -74,6 +74,7 @@ mod codec;
 mod duplicates;
 mod entities;
 mod entity;
+mod fill;
 mod filter;
 mod flaw;
 mod ledger;
@@ -96,6 +97,7 @@ mod tests;
 
 pub use crate::broker::Broker;
 pub use crate::entity::{MessageState, SendOutcome};
+pub use crate::fill::Fill;
 pub use crate::filter::Filter;
 pub use crate::filter::correlation::CorrelationFilter;
 pub use crate::filter::sql::SqlFilter;

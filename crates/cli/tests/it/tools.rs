@@ -31,6 +31,9 @@ fn imported_events_are_relayed_peeked_exported_and_replayed() {
             format!("millstream_broker_messages{{path=\"{subscription}\",state=\"active\"}}");
         up.metric(&counts) == 250.0
     });
+    assert_eq!(up.metric("millstream_broker_kept_messages{entity=\"events\"}"), 250.0);
+    assert_eq!(up.metric("millstream_broker_kept_messages_max{entity=\"events\"}"), 2e6);
+    assert_eq!(up.metric("millstream_broker_nearly_full{entity=\"events\"}"), 0.0);
     let peeked = succeed(path, &["peek", subscription, "--max", "1", "--json"]);
     assert!(peeked.contains(r#""body": "{\"n\":1}""#), "{peeked}");
     let feed = succeed(path, &["feed", "read", "app/data", "--json"]);
