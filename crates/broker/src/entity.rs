@@ -177,6 +177,11 @@ impl Entity {
         self.log.messages + self.pending_messages
     }
 
+    /// The number of the newest message.
+    pub(crate) fn newest(&self) -> u64 {
+        self.next_sequence.saturating_sub(1)
+    }
+
     /// Queues messages for the next rounds; `ticket` is answered when they are committed.
     pub(crate) fn send(&mut self, ticket: u64, messages: Vec<Encoded>) {
         let bytes: usize = messages.iter().map(|it| it.bytes.len()).sum();

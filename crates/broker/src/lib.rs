@@ -84,6 +84,7 @@ mod marks;
 mod options;
 mod outlet;
 mod path;
+mod purging;
 mod receiving;
 mod routes;
 mod sending;
@@ -112,6 +113,7 @@ pub use crate::path::{
     ENTITY_NAME_BYTES_MAX, EntityPath, SUBSCRIPTION_NAME_BYTES_MAX, check_entity_name,
     check_subscription_name,
 };
+pub use crate::purging::Waiting;
 pub use crate::receiving::{DeadLetters, PeekedMessage, ReceiveMode, Received};
 pub use crate::service::BrokerService;
 pub use crate::sessions::{

@@ -6,5 +6,6 @@ mod conformance;
 mod crashes;
 mod entities;
 mod ports;
+mod purging;
 mod random;
 mod world;

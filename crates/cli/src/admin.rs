@@ -4,6 +4,7 @@
 //! executes the request itself; otherwise the process that has it open does, and the answer is the
 //! same.
 
+mod clearing;
 mod feed;
 mod messages;
 mod relays;
@@ -11,6 +12,7 @@ mod transfer;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use crate::admin::clearing::{ResubmittedRow, WaitingRow};
 pub(crate) use crate::admin::feed::{
     ChangeRow, FeedAnswer, FeedRequest, ReplayRequest, ReplayRow, parse_start,
 };
@@ -40,6 +42,12 @@ pub(crate) enum Request {
     ParkedDiscard { relay: String, key: String },
     /// Looks at messages.
     Peek { path: String, from: u64, max: usize, session: Option<String> },
+    /// How many messages would be thrown away.
+    Waiting { path: String },
+    /// Throws messages away.
+    Purge { path: String, newest: u64 },
+    /// Sends dead letters back.
+    Resubmit { path: String, from: u64, newest: u64, max: u64 },
     /// Reads a change feed.
     Feed(FeedRequest),
     /// Sends events again.
@@ -64,6 +72,10 @@ pub(crate) enum Answer {
     /// How many changes were thrown away.
     Discarded(u64),
     Peek(Vec<PeekedRow>),
+    Waiting(WaitingRow),
+    /// How many messages were thrown away.
+    Purged(u64),
+    Resubmitted(ResubmittedRow),
     Feed(FeedAnswer),
     Replayed(ReplayRow),
     Lines(LinesAnswer),
@@ -89,6 +101,13 @@ pub(crate) async fn execute(system: &System, request: Request) -> Result<Answer>
         }
         Request::Peek { path, from, max, session } => {
             Answer::Peek(messages::peek(system, &path, from, max, session.as_deref()).await?)
+        }
+        Request::Waiting { path } => Answer::Waiting(clearing::waiting(system, &path).await?),
+        Request::Purge { path, newest } => {
+            Answer::Purged(clearing::purge(system, &path, newest).await?)
+        }
+        Request::Resubmit { path, from, newest, max } => {
+            Answer::Resubmitted(clearing::resubmit(system, &path, from, newest, max).await?)
         }
         Request::Feed(request) => Answer::Feed(feed::feed(system, request).await?),
         Request::Replay(request) => Answer::Replayed(feed::replay(system, &request).await?),

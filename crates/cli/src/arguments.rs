@@ -97,6 +97,26 @@ pub(crate) enum Command {
         #[command(flatten)]
         form: Form,
     },
+    /// Throws waiting messages away
+    ///
+    /// What a receiver has, what is deferred or scheduled, and what is sent meanwhile stays.
+    Purge {
+        /// A queue, topic/Subscriptions/name, or one of these with /$DeadLetterQueue behind it
+        path: String,
+        /// Without it the command only says how many messages there are
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Sends dead letters back to the queue or subscription they come from
+    ///
+    /// Each takes the place it had, as if it had never been delivered.
+    Resubmit {
+        /// A queue or topic/Subscriptions/name, with /$DeadLetterQueue behind it or without
+        path: String,
+        /// Most messages to send back, the oldest first; all if nothing is said
+        #[arg(long, value_name = "NUMBER")]
+        max: Option<u64>,
+    },
     /// Shows the change feed of a container
     Feed {
         #[command(subcommand)]

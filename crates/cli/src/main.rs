@@ -6,6 +6,7 @@
 
 mod admin;
 mod arguments;
+mod clearing;
 mod client;
 mod config;
 mod demo;
@@ -38,6 +39,7 @@ use crate::admin::{ReplayRequest, Request, parse_start};
 use crate::arguments::{
     Arguments, Command, ConfigCommand, FeedArguments, FeedCommand, Form, ParkedCommand,
 };
+use crate::clearing::{purge, resubmit};
 use crate::client::Client;
 use crate::config::{Config, LogFormat};
 use crate::failure::{Failure, Result};
@@ -91,6 +93,8 @@ async fn run(arguments: Arguments) -> Result<()> {
         Command::Peek { path, from, max, session, form } => {
             ask(&config, Request::Peek { path, from, max, session }, form).await
         }
+        Command::Purge { path, yes } => purge(&config, &path, yes).await,
+        Command::Resubmit { path, max } => resubmit(&config, &path, max).await,
         Command::Feed { command } => feed(&config, command).await,
         Command::Replay { from, to, subscription, container, form } => {
             parse_start(&from)?;

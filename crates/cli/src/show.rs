@@ -4,7 +4,7 @@ use crate::admin::{
     Answer, EntityRow, LagRow, LeaseRow, ParkedChangeRow, ParkedRow, PeekedRow, ReplayRow,
 };
 use crate::failure::Result;
-use crate::output::{say, say_json, shortened, table};
+use crate::output::{counted, say, say_json, shortened, table};
 
 /// Most characters of an error or a body in a table.
 const CELL_MAX: usize = 80;
@@ -33,14 +33,14 @@ pub(crate) fn show(answer: &Answer, json: bool) -> Result<()> {
         Answer::Replayed(row) if json => return say_json(row),
         Answer::Replayed(row) => say(&replayed(row)),
         Answer::Imported(count) => say(&format!("{count} items\n")),
-        // These have commands that show them page by page.
-        Answer::Feed(_) | Answer::Lines(_) => (),
+        // These have commands that go page by page.
+        Answer::Feed(_)
+        | Answer::Lines(_)
+        | Answer::Waiting(_)
+        | Answer::Purged(_)
+        | Answer::Resubmitted(_) => (),
     }
     Ok(())
-}
-
-fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 fn replayed(row: &ReplayRow) -> String {

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write, stderr, st
 use std::path::{Path, PathBuf};
 
 use crate::admin::{Answer, Request};
-use crate::client::Client;
+use crate::client::{Client, misunderstood};
 use crate::config::Config;
 use crate::failure::{Failure, Result};
 
@@ -149,8 +149,4 @@ impl Progress {
 
 fn could_not(verb: &str, path: &Path, error: &std::io::Error) -> Failure {
     Failure::other(format!("could not {verb} {}: {error}", path.display()))
-}
-
-fn misunderstood() -> Failure {
-    Failure::other("the running program answered something else; is it another version?")
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may")]
 
+mod clearing;
 mod cluster;
 mod demonstration;
 mod process;

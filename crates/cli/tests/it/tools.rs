@@ -6,13 +6,13 @@ use millstream_core::{Clock, SystemClock};
 
 use crate::process::{Up, eventually, run, run_with_input, succeed};
 
-fn event(key: &str, number: u32) -> String {
+pub(crate) fn event(key: &str, number: u32) -> String {
     format!(
         r#"{{"id":"00000000-0000-7000-8000-{number:012}","partitionKey":"{key}","type":"domainEvent","action":"Made","entityId":"e","createdAt":"2026-02-09T11:07:37Z","data":{{"n":{number}}}}}"#
     )
 }
 
-fn import(directory: &Path, lines: &[String]) {
+pub(crate) fn import(directory: &Path, lines: &[String]) {
     let ended = run_with_input(directory, &["import", "app/data"], &lines.join("\n"));
     assert_eq!((ended.code, ended.out.as_str()), (Some(0), ""), "{ended:?}");
     assert_eq!(ended.err, format!("imported {} items\n", lines.len()));
