@@ -8,16 +8,18 @@ mod clearing;
 mod feed;
 mod messages;
 mod relays;
+mod replay;
 mod transfer;
 
 use serde::{Deserialize, Serialize};
 
 pub(crate) use crate::admin::clearing::{ResubmittedRow, WaitingRow};
-pub(crate) use crate::admin::feed::{
-    ChangeRow, FeedAnswer, FeedRequest, ReplayRequest, ReplayRow, parse_start,
-};
+pub(crate) use crate::admin::feed::{ChangeRow, FeedAnswer, FeedRequest, parse_start};
 pub(crate) use crate::admin::messages::{EntityRow, PeekedRow, topics};
 pub(crate) use crate::admin::relays::{LagRow, LeaseRow, ParkedChangeRow, ParkedRow, lag};
+pub(crate) use crate::admin::replay::{
+    ReplayAnswer, ReplayPlace, ReplayRequest, parse_keys, parse_replay_start,
+};
 pub(crate) use crate::admin::transfer::LinesAnswer;
 use crate::failure::Result;
 use crate::system::System;
@@ -50,7 +52,7 @@ pub(crate) enum Request {
     Resubmit { path: String, from: u64, newest: u64, max: u64 },
     /// Reads a change feed.
     Feed(FeedRequest),
-    /// Sends events again.
+    /// Sends events again, a page at a time.
     Replay(ReplayRequest),
     /// Reads items.
     Export { container: String, after: Option<String> },
@@ -77,7 +79,7 @@ pub(crate) enum Answer {
     Purged(u64),
     Resubmitted(ResubmittedRow),
     Feed(FeedAnswer),
-    Replayed(ReplayRow),
+    Replay(ReplayAnswer),
     Lines(LinesAnswer),
     /// How many items were written.
     Imported(u64),
@@ -110,7 +112,7 @@ pub(crate) async fn execute(system: &System, request: Request) -> Result<Answer>
             Answer::Resubmitted(clearing::resubmit(system, &path, from, newest, max).await?)
         }
         Request::Feed(request) => Answer::Feed(feed::feed(system, request).await?),
-        Request::Replay(request) => Answer::Replayed(feed::replay(system, &request).await?),
+        Request::Replay(request) => Answer::Replay(replay::replay(system, request).await?),
         Request::Export { container, after } => {
             Answer::Lines(transfer::export(system, &container, after).await?)
         }

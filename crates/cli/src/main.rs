@@ -19,7 +19,9 @@ mod messages;
 mod migrate;
 mod output;
 mod places;
+mod progress;
 mod relaying;
+mod replaying;
 mod show;
 mod system;
 mod tail;
@@ -35,7 +37,7 @@ use clap::Parser;
 use mimalloc::MiMalloc;
 use tracing_subscriber::EnvFilter;
 
-use crate::admin::{ReplayRequest, Request, parse_start};
+use crate::admin::Request;
 use crate::arguments::{
     Arguments, Command, ConfigCommand, FeedArguments, FeedCommand, Form, ParkedCommand,
 };
@@ -45,6 +47,7 @@ use crate::config::{Config, LogFormat};
 use crate::failure::{Failure, Result};
 use crate::migrate::migrate;
 use crate::output::say;
+use crate::replaying::replay;
 use crate::show::show;
 use crate::tail::{TailOptions, tail};
 use crate::transfer::{export, import};
@@ -96,11 +99,7 @@ async fn run(arguments: Arguments) -> Result<()> {
         Command::Purge { path, yes } => purge(&config, &path, yes).await,
         Command::Resubmit { path, max } => resubmit(&config, &path, max).await,
         Command::Feed { command } => feed(&config, command).await,
-        Command::Replay { from, to, subscription, container, form } => {
-            parse_start(&from)?;
-            let request = ReplayRequest { container, from, to, subscription };
-            ask(&config, Request::Replay(request), form).await
-        }
+        Command::Replay(arguments) => replay(&config, arguments).await,
         Command::Export { container, file } => export(&config, &container, file).await,
         Command::Import { container, file } => import(&config, &container, file).await,
         Command::Migrate(arguments) => migrate(arguments).await,

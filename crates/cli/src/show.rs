@@ -1,8 +1,6 @@
 //! Answers as people read them.
 
-use crate::admin::{
-    Answer, EntityRow, LagRow, LeaseRow, ParkedChangeRow, ParkedRow, PeekedRow, ReplayRow,
-};
+use crate::admin::{Answer, EntityRow, LagRow, LeaseRow, ParkedChangeRow, ParkedRow, PeekedRow};
 use crate::failure::Result;
 use crate::output::{counted, say, say_json, shortened, table};
 
@@ -30,30 +28,16 @@ pub(crate) fn show(answer: &Answer, json: bool) -> Result<()> {
             say(&format!("{} thrown away\n", counted(*count, "event was", "events were")));
         }
         Answer::Peek(rows) => say(&peek(rows)),
-        Answer::Replayed(row) if json => return say_json(row),
-        Answer::Replayed(row) => say(&replayed(row)),
         Answer::Imported(count) => say(&format!("{count} items\n")),
         // These have commands that go page by page.
         Answer::Feed(_)
         | Answer::Lines(_)
+        | Answer::Replay(_)
         | Answer::Waiting(_)
         | Answer::Purged(_)
         | Answer::Resubmitted(_) => (),
     }
     Ok(())
-}
-
-fn replayed(row: &ReplayRow) -> String {
-    let sent = counted(row.published, "event was sent", "events were sent");
-    let refused = match row.refused {
-        0 => String::new(),
-        count => format!(", {count} refused for good"),
-    };
-    let note = match row.is_directed {
-        true => "the other subscriptions got nothing",
-        false => "a destination that detects duplicates drops those it knows",
-    };
-    format!("{sent}{refused}; {note}\n")
 }
 
 fn topics(rows: &[EntityRow]) -> String {

@@ -138,6 +138,47 @@ fn subscriptions_are_made_and_changed_as_the_file_says() {
 }
 
 #[test]
+fn a_replay_begins_with_a_commit_of_a_range_and_ends_where_it_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    fs::write(path.join("millstream.toml"), "ranges = 2\n").unwrap();
+    let up = Up::start(path, &[]);
+    // One commit each; these keys are in different ranges.
+    for number in 1..=20 {
+        import(path, &[event(if number % 2 == 0 { "a" } else { "b" }, number)]);
+    }
+    let replay = |more: &[&str]| {
+        let arguments = ["replay", "--to", "events", "--subscription", "default", "--json"];
+        run(path, &[&arguments[..], more].concat())
+    };
+    let refused = replay(&["--from", "lsn:6"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    let (_, ranges) = refused.err.split_once("--keys: ").expect("it names the ranges");
+    let published: Vec<u64> = ranges
+        .trim_end()
+        .split(" or ")
+        .map(|keys| {
+            let ended = replay(&["--from", "lsn:6", "--keys", keys]);
+            assert_eq!(ended.code, Some(0), "{ended:?}");
+            serde_json::from_str::<serde_json::Value>(&ended.out).unwrap()["published"]
+                .as_u64()
+                .unwrap()
+        })
+        .collect();
+    assert_eq!(published, [5, 5]);
+    let cut = replay(&["--from", "beginning", "--max", "13"]);
+    assert!(cut.out.contains("\"published\": 13"), "{cut:?}");
+    assert!(cut.out.contains("\"hasMore\": true"), "{cut:?}");
+    for wrong in [["lsn:six", "[,FF)"], ["tomorrow", "[,FF)"], ["beginning", "all"]] {
+        let refused = replay(&["--from", wrong[0], "--keys", wrong[1]]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+    }
+    assert_eq!(up.stop(), Some(0));
+    let after = replay(&["--from", "beginning"]);
+    assert!(after.out.contains("\"published\": 20"), "{after:?}");
+}
+
+#[test]
 fn events_that_cannot_be_sent_are_parked_until_somebody_decides() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
