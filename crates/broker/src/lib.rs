@@ -77,6 +77,7 @@ mod entity;
 mod fill;
 mod filter;
 mod flaw;
+mod inspection;
 mod ledger;
 mod load;
 mod log;
@@ -104,6 +105,7 @@ pub use crate::filter::correlation::CorrelationFilter;
 pub use crate::filter::sql::SqlFilter;
 #[cfg(feature = "planted-flaws")]
 pub use crate::flaw::Flaw;
+pub use crate::inspection::{Inspection, inspect};
 pub use crate::marks::{DEAD_LETTER_DESCRIPTION_BYTES_MAX, DEAD_LETTER_REASON_BYTES_MAX};
 pub use crate::options::{
     BrokerOptions, MESSAGE_BYTES_LIMIT, SEGMENT_BYTES_MAX, SEGMENT_MESSAGES_MAX,

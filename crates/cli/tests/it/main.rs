@@ -12,3 +12,4 @@ mod server;
 mod settings;
 mod tools;
 mod traces;
+mod verify;
