@@ -16,7 +16,9 @@ use serde::{Deserialize, Serialize};
 pub(crate) use crate::admin::clearing::{ResubmittedRow, WaitingRow};
 pub(crate) use crate::admin::feed::{ChangeRow, FeedAnswer, FeedRequest, parse_start};
 pub(crate) use crate::admin::messages::{EntityRow, PeekedRow, topics};
-pub(crate) use crate::admin::relays::{LagRow, LeaseRow, ParkedChangeRow, ParkedRow, lag};
+pub(crate) use crate::admin::relays::{
+    LagRow, LeaseRow, ParkedChangeRow, ParkedChanges, ParkedRow, lag,
+};
 pub(crate) use crate::admin::replay::{
     ReplayAnswer, ReplayPlace, ReplayRequest, parse_keys, parse_replay_start,
 };
@@ -37,7 +39,7 @@ pub(crate) enum Request {
     /// The parked keys of all relays.
     ParkedList,
     /// The changes of a parked key.
-    ParkedShow { relay: String, key: String },
+    ParkedShow { relay: String, key: String, after: Option<String> },
     /// Delivers a parked key again, or all of them.
     ParkedRedrive { relay: String, key: Option<String> },
     /// Throws a parked key away.
@@ -68,7 +70,7 @@ pub(crate) enum Answer {
     Lag(Vec<LagRow>),
     Leases(Vec<LeaseRow>),
     ParkedList(Vec<ParkedRow>),
-    ParkedShow(Vec<ParkedChangeRow>),
+    ParkedShow(ParkedChanges),
     /// How many sequences are delivered again.
     Redriven(u64),
     /// How many changes were thrown away.
@@ -92,8 +94,8 @@ pub(crate) async fn execute(system: &System, request: Request) -> Result<Answer>
         Request::Lag => Answer::Lag(lag(system).await?),
         Request::Leases => Answer::Leases(relays::leases(system).await?),
         Request::ParkedList => Answer::ParkedList(relays::parked_list(system).await?),
-        Request::ParkedShow { relay, key } => {
-            Answer::ParkedShow(relays::parked_show(system, &relay, &key).await?)
+        Request::ParkedShow { relay, key, after } => {
+            Answer::ParkedShow(relays::parked_show(system, &relay, &key, after.as_deref()).await?)
         }
         Request::ParkedRedrive { relay, key } => {
             Answer::Redriven(relays::redrive(system, &relay, key.as_deref()).await?)

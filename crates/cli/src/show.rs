@@ -14,13 +14,13 @@ pub(crate) fn show(answer: &Answer, json: bool) -> Result<()> {
         Answer::Lag(rows) if json => return say_json(rows),
         Answer::Leases(rows) if json => return say_json(rows),
         Answer::ParkedList(rows) if json => return say_json(rows),
-        Answer::ParkedShow(rows) if json => return say_json(rows),
+        Answer::ParkedShow(page) if json => return say_json(&page.changes),
         Answer::Peek(rows) if json => return say_json(rows),
         Answer::Topics(rows) => say(&topics(rows)),
         Answer::Lag(rows) => say(&lag(rows)),
         Answer::Leases(rows) => say(&leases(rows)),
         Answer::ParkedList(rows) => say(&parked_list(rows)),
-        Answer::ParkedShow(rows) => say(&parked_show(rows)),
+        Answer::ParkedShow(page) => say(&parked_show(&page.changes)),
         Answer::Redriven(count) => {
             say(&format!("{} sent again\n", counted(*count, "key is", "keys are")))
         }

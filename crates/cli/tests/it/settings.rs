@@ -1,6 +1,6 @@
 use std::fs;
 
-use crate::process::{run, succeed};
+use crate::process::{Up, run, succeed};
 
 #[track_caller]
 fn check(config: &str, arguments: &[&str], code: i32, expected: &str) {
@@ -108,6 +108,30 @@ fn wrong_settings_are_told_in_a_sentence() {
              begin with http:// or https:// and a host\n",
         );
     }
+}
+
+#[test]
+fn certificates_and_keys_are_tried_before_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    fs::write(path.join("empty.pem"), "nothing\n").unwrap();
+    let config = "[gateway]\ncertificate = \"empty.pem\"\ncertificate_key = \"key.pem\"\n";
+    fs::write(path.join("millstream.toml"), config).unwrap();
+    for command in [&["up", "--listen", "127.0.0.1:0"][..], &["config", "check"]] {
+        let ended = run(path, command);
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.err.contains("key.pem: No such file"), "{ended:?}");
+    }
+    fs::write(path.join("key.pem"), "nothing\n").unwrap();
+    let ended = run(path, &["config", "check"]);
+    assert!(ended.err.contains("empty.pem: there is no certificate in it"), "{ended:?}");
+    // The one that is made at the start serves as one that is named.
+    fs::remove_file(path.join("millstream.toml")).unwrap();
+    assert_eq!(Up::start(path, &[]).stop(), Some(0));
+    let made = succeed(path, &["config", "check"]);
+    assert!(made.contains("tls = true"), "{made}");
+    let open = run(path, &["config", "check", "--listen", "0.0.0.0:8081"]);
+    assert_eq!(open.code, Some(2), "{open:?}");
 }
 
 #[test]

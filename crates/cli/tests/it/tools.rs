@@ -212,6 +212,22 @@ fn events_that_cannot_be_sent_are_parked_until_somebody_decides() {
 }
 
 #[test]
+fn all_events_of_a_parked_key_are_shown_however_many() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let up = Up::start(path, &[]);
+    let key = "k".repeat(200);
+    let lines: Vec<String> = (1..=1_100).map(|it| event(&key, it)).collect();
+    import(path, &lines);
+    eventually("all are parked", || {
+        succeed(path, &["parked", "list", "--json"]).contains("\"parked\": 1100")
+    });
+    let shown = succeed(path, &["parked", "show", "events", &key]);
+    assert_eq!(shown.lines().count(), 1_101);
+    assert_eq!(up.stop(), Some(0));
+}
+
+#[test]
 fn a_line_that_is_not_an_item_is_told() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
