@@ -20,8 +20,8 @@ fn messages_are_thrown_away_and_dead_letters_are_sent_back() {
     let all = "events/Subscriptions/all";
     let asked = run(path, &["purge", all]);
     assert_eq!(asked.code, Some(2), "{asked:?}");
-    let expected = "millstream: 3 waiting messages of events/Subscriptions/all would be thrown away \
-                    for good: write --yes if that is what you want\n";
+    let expected = "millstream: 3 waiting messages of events/Subscriptions/all would be thrown \
+                    away for good: write --yes if that is what you want\n";
     assert_eq!(asked.err, expected);
     assert_eq!(count("all", "active"), 3.0);
     assert_eq!(succeed(path, &["purge", all, "--yes"]), "3 messages were thrown away\n");

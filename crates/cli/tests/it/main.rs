@@ -5,6 +5,7 @@
 mod clearing;
 mod cluster;
 mod demonstration;
+mod nats_topics;
 mod process;
 #[path = "../../../backend-nats/tests/messages/server.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
