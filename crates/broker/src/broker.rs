@@ -99,7 +99,7 @@ impl Broker {
         });
         for cell in cells {
             // Puts what is left to do, and when, on the agenda.
-            shared.with_any(&cell, |_, _| ());
+            shared.with_any(&cell, |state, _| state.look_at_room(shared.options.messages_max));
         }
         Ok((Self { shared: Arc::clone(&shared) }, BrokerService { shared }))
     }

@@ -361,6 +361,7 @@ fn apply(state: &mut EntityState, document: EntityDocument) {
             }
         }
     }
+    entity.expect_expiry();
     state.document = document;
     state.wake_all();
 }

@@ -177,6 +177,11 @@ impl Entity {
         self.log.messages + self.pending_messages
     }
 
+    /// The number of the newest message.
+    pub(crate) fn newest(&self) -> u64 {
+        self.next_sequence.saturating_sub(1)
+    }
+
     /// Queues messages for the next rounds; `ticket` is answered when they are committed.
     pub(crate) fn send(&mut self, ticket: u64, messages: Vec<Encoded>) {
         let bytes: usize = messages.iter().map(|it| it.bytes.len()).sum();
@@ -297,8 +302,23 @@ impl Entity {
         }
     }
 
+    /// Finds out anew when messages expire; how long they live has changed.
+    pub(crate) fn expect_expiry(&mut self) {
+        self.expiring.clear();
+        for segment in self.log.segments.values() {
+            let places = segment.places().flat_map(|place| {
+                let outlets = segment.wanted_by(place.index).iter();
+                let outlets = outlets.filter_map(|it| self.outlets.get(it));
+                outlets.filter_map(move |it| it.expires_at(segment, place.index))
+            });
+            if let Some(at) = places.min() {
+                self.expiring.insert((at, segment.first));
+            }
+        }
+    }
+
     /// Ends the waiting messages of a segment whose time is over. One that a receiver has is looked
-    /// at again when it comes back.
+    /// at again when its lock may be over, because nobody else may ever ask for it.
     fn sweep(&mut self, first: u64, now: Moment) {
         let Some(segment) = self.log.segments.get(&first) else { return };
         let due: Vec<(Place, Vec<u16>)> =
@@ -307,10 +327,10 @@ impl Entity {
         for (place, wanted_by) in due {
             for number in wanted_by {
                 let Some(outlet) = self.outlets.get_mut(&number) else { continue };
-                outlet.sweep(&mut self.log, place, now);
+                let held_until = outlet.sweep(&mut self.log, place, now);
                 let segment = self.log.segments.get(&first).expect("rounds remove segments");
                 let at = outlet.expires_at(segment, place.index).filter(|it| now.wall < *it);
-                next = next.into_iter().chain(at).min();
+                next = next.into_iter().chain(at).chain(held_until).min();
             }
         }
         if let Some(at) = next {

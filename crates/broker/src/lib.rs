@@ -74,8 +74,10 @@ mod codec;
 mod duplicates;
 mod entities;
 mod entity;
+mod fill;
 mod filter;
 mod flaw;
+mod inspection;
 mod ledger;
 mod load;
 mod log;
@@ -83,6 +85,7 @@ mod marks;
 mod options;
 mod outlet;
 mod path;
+mod purging;
 mod receiving;
 mod routes;
 mod sending;
@@ -96,17 +99,23 @@ mod tests;
 
 pub use crate::broker::Broker;
 pub use crate::entity::{MessageState, SendOutcome};
+pub use crate::fill::Fill;
 pub use crate::filter::Filter;
 pub use crate::filter::correlation::CorrelationFilter;
 pub use crate::filter::sql::SqlFilter;
 #[cfg(feature = "planted-flaws")]
 pub use crate::flaw::Flaw;
+pub use crate::inspection::{Inspection, inspect};
 pub use crate::marks::{DEAD_LETTER_DESCRIPTION_BYTES_MAX, DEAD_LETTER_REASON_BYTES_MAX};
 pub use crate::options::{
     BrokerOptions, MESSAGE_BYTES_LIMIT, SEGMENT_BYTES_MAX, SEGMENT_MESSAGES_MAX,
 };
 pub use crate::outlet::Counts;
-pub use crate::path::{ENTITY_NAME_BYTES_MAX, EntityPath, SUBSCRIPTION_NAME_BYTES_MAX};
+pub use crate::path::{
+    ENTITY_NAME_BYTES_MAX, EntityPath, SUBSCRIPTION_NAME_BYTES_MAX, check_entity_name,
+    check_subscription_name,
+};
+pub use crate::purging::Waiting;
 pub use crate::receiving::{DeadLetters, PeekedMessage, ReceiveMode, Received};
 pub use crate::service::BrokerService;
 pub use crate::sessions::{

@@ -35,7 +35,8 @@ pub(crate) async fn entity(
     entity.plant(setup.flaw);
     let partition = PartitionKey::from(partition);
     let mut any_segment = false;
-    visit(&setup.documents, &partition, |item| {
+    let scope = ScanScope::Partition(partition.clone());
+    visit(&setup.documents, &scope, |item| {
         let kind = stored::kind_of(item.id.as_str());
         if any_segment && matches!(kind, DocumentKind::Ack(..)) {
             let error = Error::new(ErrorKind::Unsupported, format!("open {:?}", document.name));
@@ -57,7 +58,8 @@ pub(crate) async fn entity(
 /// All entities of the catalog.
 pub(crate) async fn catalog(documents: &Arc<dyn Documents>) -> Result<Vec<EntityDocument>> {
     let mut found = Vec::new();
-    visit(documents, &PartitionKey::from(stored::CATALOG), |item| {
+    let scope = ScanScope::Partition(PartitionKey::from(stored::CATALOG));
+    visit(documents, &scope, |item| {
         if item.id.as_str() != stored::HEAD {
             found.push(stored::parse(&item.body)?);
         }
@@ -91,7 +93,7 @@ pub(crate) async fn remove(documents: &Arc<dyn Documents>, partition: &str) -> R
     }
 }
 
-fn empty(document: &EntityDocument, next_sequence: u64) -> Entity {
+pub(crate) fn empty(document: &EntityDocument, next_sequence: u64) -> Entity {
     let partition = document.partition();
     match &document.definition {
         Definition::Queue(settings) => {
@@ -112,7 +114,12 @@ fn empty(document: &EntityDocument, next_sequence: u64) -> Entity {
     }
 }
 
-fn read(entity: &mut Entity, kind: DocumentKind, item: &Item, now: Moment) -> Result<()> {
+pub(crate) fn read(
+    entity: &mut Entity,
+    kind: DocumentKind,
+    item: &Item,
+    now: Moment,
+) -> Result<()> {
     let id = || item.id.as_str().to_owned();
     match kind {
         DocumentKind::Head | DocumentKind::Unknown => (),
@@ -148,15 +155,14 @@ fn read(entity: &mut Entity, kind: DocumentKind, item: &Item, now: Moment) -> Re
     Ok(())
 }
 
-async fn visit(
+pub(crate) async fn visit(
     documents: &Arc<dyn Documents>,
-    partition: &PartitionKey,
+    scope: &ScanScope,
     mut each: impl FnMut(&Item) -> Result<()>,
 ) -> Result<()> {
-    let scope = ScanScope::Partition(partition.clone());
     let mut after = None;
     loop {
-        let page = documents.scan(&scope, after.as_ref(), PAGE).await?;
+        let page = documents.scan(scope, after.as_ref(), PAGE).await?;
         page.items.iter().try_for_each(&mut each)?;
         if page.continuation.is_none() {
             return Ok(());

@@ -282,12 +282,20 @@ impl Outlet {
         self.timers.first().map(|(until, _)| *until)
     }
 
-    /// Ends a message that waits and whose time is over.
-    pub(crate) fn sweep(&mut self, log: &mut Log, place: Place, now: Moment) {
-        let Some((segment, _)) = log.find(place.sequence()) else { return };
-        if self.is_expired(segment, place.index, now) && self.is_waiting(segment, place) {
-            self.expire_waiting(log, place);
+    /// Ends a message that waits and whose time is over. When to look again at one that a receiver
+    /// still has.
+    pub(crate) fn sweep(&mut self, log: &mut Log, place: Place, now: Moment) -> Option<Timestamp> {
+        let (segment, _) = log.find(place.sequence())?;
+        if !self.is_expired(segment, place.index, now) {
+            return None;
         }
+        if self.is_waiting(segment, place) {
+            self.expire_waiting(log, place);
+            return None;
+        }
+        let marks = self.marks.get(&place.first);
+        let is_dead = marks.is_some_and(|it| it.dead_letter(place.index).is_some());
+        (!is_dead).then(|| now.wall.plus(self.settings.lock_duration))
     }
 
     /// When this outlet stops giving out the message; none if it does not, or has already.

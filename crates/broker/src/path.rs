@@ -84,7 +84,11 @@ impl fmt::Display for EntityPath {
 }
 
 /// Checks the name of a queue or topic.
-pub(crate) fn check_entity_name(name: &str) -> Result<()> {
+///
+/// # Errors
+///
+/// `Invalid` if it is too long or has other characters than those allowed.
+pub fn check_entity_name(name: &str) -> Result<()> {
     let parts_are_named = name.split('/').all(|part| {
         !part.is_empty()
             && !part.eq_ignore_ascii_case("subscriptions")
@@ -102,7 +106,11 @@ pub(crate) fn check_entity_name(name: &str) -> Result<()> {
 }
 
 /// Checks the name of a subscription or rule. A rule may begin with `$`, as `$Default` does.
-pub(crate) fn check_subscription_name(name: &str) -> Result<()> {
+///
+/// # Errors
+///
+/// `Invalid` if it is too long or has other characters than those allowed.
+pub fn check_subscription_name(name: &str) -> Result<()> {
     let plain = name.strip_prefix('$').unwrap_or(name);
     let reason = if SUBSCRIPTION_NAME_BYTES_MAX < name.len() {
         "it is longer than 50 bytes"

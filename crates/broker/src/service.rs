@@ -159,6 +159,7 @@ async fn commit(shared: &Shared, cell: Arc<EntityCell>) -> u64 {
         compacted.iter().for_each(|(first, bytes)| state.entity.compacted(*first, bytes));
         state.entity.committed(fresh, now);
         state.answer(&mut sent, &mut waiting);
+        state.look_at_room(shared.options.messages_max);
     });
     cell.generation
 }

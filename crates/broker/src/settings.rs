@@ -116,7 +116,12 @@ impl Default for TopicSettings {
 }
 
 impl TopicSettings {
-    pub(crate) fn check(&self) -> Result<()> {
+    /// Checks what a broker refuses when a topic is made.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` with what is out of bounds.
+    pub fn check(&self) -> Result<()> {
         if self.default_time_to_live.is_some_and(|it| it.is_zero()) {
             return Err(refused("the default time to live must be more than nothing"));
         }
@@ -149,7 +154,12 @@ impl SubscriptionSettings {
         Self { receive: ReceiveSettings::with_sessions(), ..Self::default() }
     }
 
-    pub(crate) fn check(&self) -> Result<()> {
+    /// Checks what a broker refuses when a subscription is made.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` with what is out of bounds.
+    pub fn check(&self) -> Result<()> {
         if RULES_MAX < self.rules.len() {
             return Err(refused("a subscription has at most 100 rules"));
         }

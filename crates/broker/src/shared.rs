@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cache::Cache;
 use crate::codec::decode_message;
 use crate::entity::{Entity, SendOutcome};
+use crate::fill::Crowding;
 use crate::ledger::{Ledger, LedgerSetup};
 use crate::log::{Moment, Place};
 use crate::options::BrokerOptions;
@@ -71,6 +72,7 @@ pub(crate) struct EntityState {
     signals: BTreeMap<u16, Signals>,
     /// When the service will look at it anyway.
     pub(crate) timer: Option<Duration>,
+    pub(crate) crowding: Crowding,
 }
 
 /// Who waits for an outlet.
@@ -264,6 +266,7 @@ impl EntityState {
             waits: BTreeMap::new(),
             signals: BTreeMap::new(),
             timer: None,
+            crowding: Crowding::default(),
         }
     }
 

@@ -5,6 +5,8 @@ mod compaction;
 mod conformance;
 mod crashes;
 mod entities;
+mod inspection;
 mod ports;
+mod purging;
 mod random;
 mod world;

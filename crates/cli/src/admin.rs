@@ -4,18 +4,24 @@
 //! executes the request itself; otherwise the process that has it open does, and the answer is the
 //! same.
 
+mod clearing;
 mod feed;
 mod messages;
 mod relays;
+mod replay;
 mod transfer;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use crate::admin::feed::{
-    ChangeRow, FeedAnswer, FeedRequest, ReplayRequest, ReplayRow, parse_start,
-};
+pub(crate) use crate::admin::clearing::{ResubmittedRow, WaitingRow};
+pub(crate) use crate::admin::feed::{ChangeRow, FeedAnswer, FeedRequest, parse_start};
 pub(crate) use crate::admin::messages::{EntityRow, PeekedRow, topics};
-pub(crate) use crate::admin::relays::{LagRow, LeaseRow, ParkedChangeRow, ParkedRow, lag};
+pub(crate) use crate::admin::relays::{
+    LagRow, LeaseRow, ParkedChangeRow, ParkedChanges, ParkedRow, lag,
+};
+pub(crate) use crate::admin::replay::{
+    ReplayAnswer, ReplayPlace, ReplayRequest, parse_keys, parse_replay_start,
+};
 pub(crate) use crate::admin::transfer::LinesAnswer;
 use crate::failure::Result;
 use crate::system::System;
@@ -33,16 +39,22 @@ pub(crate) enum Request {
     /// The parked keys of all relays.
     ParkedList,
     /// The changes of a parked key.
-    ParkedShow { relay: String, key: String },
+    ParkedShow { relay: String, key: String, after: Option<String> },
     /// Delivers a parked key again, or all of them.
     ParkedRedrive { relay: String, key: Option<String> },
     /// Throws a parked key away.
     ParkedDiscard { relay: String, key: String },
     /// Looks at messages.
     Peek { path: String, from: u64, max: usize, session: Option<String> },
+    /// How many messages would be thrown away.
+    Waiting { path: String },
+    /// Throws messages away.
+    Purge { path: String, newest: u64 },
+    /// Sends dead letters back.
+    Resubmit { path: String, from: u64, newest: u64, max: u64 },
     /// Reads a change feed.
     Feed(FeedRequest),
-    /// Sends events again.
+    /// Sends events again, a page at a time.
     Replay(ReplayRequest),
     /// Reads items.
     Export { container: String, after: Option<String> },
@@ -58,14 +70,18 @@ pub(crate) enum Answer {
     Lag(Vec<LagRow>),
     Leases(Vec<LeaseRow>),
     ParkedList(Vec<ParkedRow>),
-    ParkedShow(Vec<ParkedChangeRow>),
+    ParkedShow(ParkedChanges),
     /// How many sequences are delivered again.
     Redriven(u64),
     /// How many changes were thrown away.
     Discarded(u64),
     Peek(Vec<PeekedRow>),
+    Waiting(WaitingRow),
+    /// How many messages were thrown away.
+    Purged(u64),
+    Resubmitted(ResubmittedRow),
     Feed(FeedAnswer),
-    Replayed(ReplayRow),
+    Replay(ReplayAnswer),
     Lines(LinesAnswer),
     /// How many items were written.
     Imported(u64),
@@ -78,8 +94,8 @@ pub(crate) async fn execute(system: &System, request: Request) -> Result<Answer>
         Request::Lag => Answer::Lag(lag(system).await?),
         Request::Leases => Answer::Leases(relays::leases(system).await?),
         Request::ParkedList => Answer::ParkedList(relays::parked_list(system).await?),
-        Request::ParkedShow { relay, key } => {
-            Answer::ParkedShow(relays::parked_show(system, &relay, &key).await?)
+        Request::ParkedShow { relay, key, after } => {
+            Answer::ParkedShow(relays::parked_show(system, &relay, &key, after.as_deref()).await?)
         }
         Request::ParkedRedrive { relay, key } => {
             Answer::Redriven(relays::redrive(system, &relay, key.as_deref()).await?)
@@ -90,8 +106,15 @@ pub(crate) async fn execute(system: &System, request: Request) -> Result<Answer>
         Request::Peek { path, from, max, session } => {
             Answer::Peek(messages::peek(system, &path, from, max, session.as_deref()).await?)
         }
+        Request::Waiting { path } => Answer::Waiting(clearing::waiting(system, &path).await?),
+        Request::Purge { path, newest } => {
+            Answer::Purged(clearing::purge(system, &path, newest).await?)
+        }
+        Request::Resubmit { path, from, newest, max } => {
+            Answer::Resubmitted(clearing::resubmit(system, &path, from, newest, max).await?)
+        }
         Request::Feed(request) => Answer::Feed(feed::feed(system, request).await?),
-        Request::Replay(request) => Answer::Replayed(feed::replay(system, &request).await?),
+        Request::Replay(request) => Answer::Replay(replay::replay(system, request).await?),
         Request::Export { container, after } => {
             Answer::Lines(transfer::export(system, &container, after).await?)
         }

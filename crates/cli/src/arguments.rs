@@ -97,28 +97,35 @@ pub(crate) enum Command {
         #[command(flatten)]
         form: Form,
     },
+    /// Throws waiting messages away
+    ///
+    /// What a receiver has, what is deferred or scheduled, and what is sent meanwhile stays.
+    Purge {
+        /// A queue, topic/Subscriptions/name, or one of these with /$DeadLetterQueue behind it
+        path: String,
+        /// Without it the command only says how many messages there are
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Sends dead letters back to the queue or subscription they come from
+    ///
+    /// Each takes the place it had, as if it had never been delivered.
+    Resubmit {
+        /// A queue or topic/Subscriptions/name, with /$DeadLetterQueue behind it or without
+        path: String,
+        /// Most messages to send back, the oldest first; all if nothing is said
+        #[arg(long, value_name = "NUMBER")]
+        max: Option<u64>,
+    },
     /// Shows the change feed of a container
     Feed {
         #[command(subcommand)]
         command: FeedCommand,
     },
     /// Sends events again that were sent before, with the ids they had
-    Replay {
-        /// Where to begin: beginning, or a time such as 2026-02-09T11:07:37Z
-        #[arg(long, value_name = "PLACE")]
-        from: String,
-        /// The topic or queue to send them to
-        #[arg(long, value_name = "TOPIC")]
-        to: String,
-        /// Only this subscription of the topic gets them, also those it has had already
-        #[arg(long, value_name = "NAME")]
-        subscription: Option<String>,
-        /// The container with the events
-        #[arg(long, default_value = "app/data", value_name = "CONTAINER")]
-        container: String,
-        #[command(flatten)]
-        form: Form,
-    },
+    ///
+    /// Up to the newest commit at the moment of the start.
+    Replay(ReplayArguments),
     /// Writes the items of a container as lines of JSON
     Export {
         /// The container, such as app/data
@@ -145,6 +152,32 @@ pub(crate) enum Command {
         #[command(flatten)]
         form: Form,
     },
+}
+
+/// Which events to send again, and to whom.
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArguments {
+    /// Where to begin: beginning, a time such as 2026-02-09T11:07:37Z, or lsn: and the number of
+    /// a commit, such as lsn:17
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) from: String,
+    /// Only events of these keys, as `leases` shows them; with lsn: those of one range
+    #[arg(long, value_name = "KEYS")]
+    pub(crate) keys: Option<String>,
+    /// The topic or queue to send them to
+    #[arg(long, value_name = "TOPIC")]
+    pub(crate) to: String,
+    /// Only this subscription of the topic gets them, also those it has had already
+    #[arg(long, value_name = "NAME")]
+    pub(crate) subscription: Option<String>,
+    /// The container with the events
+    #[arg(long, default_value = "app/data", value_name = "CONTAINER")]
+    pub(crate) container: String,
+    /// Most events to send
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) max: Option<u64>,
+    #[command(flatten)]
+    pub(crate) form: Form,
 }
 
 /// What to migrate.

@@ -101,6 +101,11 @@ impl Client {
     }
 }
 
+/// An answer is not the one to what was asked.
+pub(crate) fn misunderstood() -> Failure {
+    Failure::other("the running program answered something else; is it another version?")
+}
+
 async fn post(address: &Address, request: &Request) -> Result<Answer> {
     let to = address.address;
     let lost = |error: &dyn std::error::Error| {

@@ -1,10 +1,15 @@
 //! What the program is told: a file, then the environment, then the command line; later ones win.
 
+mod relay;
+mod subscriptions;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use crate::config::relay::RelayConfig;
+pub(crate) use crate::config::subscriptions::{SubscriptionConfig, differences};
 use crate::failure::{Failure, Result};
 use crate::places::Place;
 use crate::traces;
@@ -59,22 +64,6 @@ pub(crate) struct GatewayConfig {
     pub(crate) names: Vec<String>,
     /// Refuses requests beyond the throughput of a container with 429.
     pub(crate) enforce_throughput: bool,
-}
-
-/// How events reach the broker.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct RelayConfig {
-    /// The topic events are sent to.
-    pub(crate) topic: String,
-    /// The subscriptions that are there from the first start on. Without any, events reach nobody.
-    pub(crate) subscriptions: Vec<String>,
-    /// The `source` of CloudEvents.
-    pub(crate) source: String,
-    /// Bodies without CloudEvents attributes.
-    pub(crate) raw: bool,
-    /// How many leases each range gets.
-    pub(crate) leases_per_range: u32,
 }
 
 /// A destination of events over HTTP.
@@ -146,18 +135,6 @@ impl Default for GatewayConfig {
             certificate_key: None,
             names: Vec::new(),
             enforce_throughput: false,
-        }
-    }
-}
-
-impl Default for RelayConfig {
-    fn default() -> Self {
-        Self {
-            topic: "events".to_owned(),
-            subscriptions: vec!["default".to_owned()],
-            source: "millstream".to_owned(),
-            raw: false,
-            leases_per_range: 4,
         }
     }
 }
@@ -267,6 +244,20 @@ impl Config {
         })
     }
 
+    /// The same with what was left out. On NATS receivers choose most of it.
+    pub(crate) fn filled(&self) -> Result<Self> {
+        let mut config = self.clone();
+        if self.broker_url()?.is_none() {
+            config.relay = self.relay.filled()?;
+        } else {
+            let sessions = Some(true);
+            let subscriptions = config.relay.subscriptions.into_iter();
+            config.relay.subscriptions =
+                subscriptions.map(|it| SubscriptionConfig { sessions, ..it }).collect();
+        }
+        Ok(config)
+    }
+
     fn file(overrides: &Overrides, variable: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
         let named =
             overrides.file.clone().or_else(|| variable("MILLSTREAM_CONFIG").map(PathBuf::from));
@@ -286,16 +277,11 @@ impl Config {
 
     /// Refuses what cannot work, with a sentence that says what to write instead.
     fn check(&self) -> Result<()> {
-        self.broker_url()?;
+        let is_on_nats = self.broker_url()?.is_some();
         if !(1..=1000).contains(&self.ranges) {
             return Err(Failure::usage("ranges must be between 1 and 1000"));
         }
-        if self.relay.topic.is_empty() {
-            return Err(Failure::usage("relay.topic is empty: name the topic events go to"));
-        }
-        if !(1..=64).contains(&self.relay.leases_per_range) {
-            return Err(Failure::usage("relay.leases_per_range must be between 1 and 64"));
-        }
+        self.relay.check(is_on_nats)?;
         if self.gateway.certificate.is_some() != self.gateway.certificate_key.is_some() {
             return Err(Failure::usage(
                 "gateway.certificate and gateway.certificate_key belong together: set both, or \
@@ -340,6 +326,21 @@ mod tests {
     }
 
     #[test]
+    fn what_topics_on_nats_do_not_have_is_refused_there_with_a_sentence() {
+        let on_nats = |text: &str| format!("broker = \"nats://localhost\"\n{text}");
+        let table = |line: &str| on_nats(&format!("[[relay.subscriptions]]\nname = \"a\"\n{line}"));
+        let (_directory, overrides) = written(&table("sessions = true"));
+        Config::load(&overrides, nothing).unwrap();
+        let expected = "the subscription \"a\" has filter and ttl_seconds, which topics on NATS do \
+                        not know: leave it out";
+        check_refused(&table("filter = \"TRUE\"\nttl_seconds = 5"), expected);
+        check_refused(&table("sessions = false"), "has sessions = false");
+        check_refused(&on_nats("[relay]\nduplicate_window_seconds = 0"), "write at least 1");
+        let long = "a".repeat(51);
+        check_refused(&on_nats(&format!("[relay]\nsubscriptions = [{long:?}]")), "than 50 bytes");
+    }
+
+    #[test]
     fn traces_are_off_unless_the_file_or_the_environment_names_an_endpoint() {
         let config = Config::load(&written("").1, nothing).unwrap();
         assert_eq!(config.traces, TracesConfig::default());
@@ -377,6 +378,18 @@ mod tests {
         check_refused("[relay]\ntopic = \"\"", "name the topic");
         check_refused("[traces]\nendpoint = \"here\"", "the address of a collector");
         check_refused("[relay]\nleases_per_range = 0", "between 1 and 64");
+        check_refused("[relay]\ntopic = \"a b\"", "it must consist of letters");
+        check_refused("[relay]\nsubscriptions = [\"a\", \"A\"]", "rename one");
+        check_refused("[relay]\nsubscriptions = [\"a b\"]", "the subscription \"a b\"");
+        check_refused("[relay]\nsubscriptions = [7]", "the name of a subscription, or a table");
+        check_refused("[relay]\nsubscriptions = [{ filter = \"TRUE\" }]", "missing field `name`");
+        check_refused("[[relay.subscriptions]]\nname = \"a\"\nfiler = \"x\"", "unknown field");
+        let table = |line: &str| format!("[[relay.subscriptions]]\nname = \"a\"\n{line}");
+        check_refused(&table("filter = \"a =\""), "expected a value at column 4");
+        check_refused(&table("filter = \"sys.Lable = 'x'\""), "the subscription \"a\"");
+        check_refused(&table("lock_seconds = 301"), "at most 5 minutes");
+        check_refused(&table("deliveries_max = 0"), "between 1 and 2000");
+        check_refused("[relay]\nduplicate_window_seconds = 604801", "at most 7 days");
         check_refused("[gateway]\ncertificate = \"a.pem\"", "belong together");
         let twice = "[[webhooks]]\nname = \"a\"\nurl = \"http://a\"\n".repeat(2);
         check_refused(&twice, "rename one");

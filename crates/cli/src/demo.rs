@@ -15,7 +15,7 @@ use millstream_webhook::{Signer, Webhook, WebhookOptions};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Config;
+use crate::config::{Config, RelayConfig, SubscriptionConfig};
 use crate::failure::{Failure, Result};
 use crate::messages::{MessageService, Subscription};
 use crate::relaying::{self, RelayPlan};
@@ -54,7 +54,12 @@ impl Demo {
         let store = &*system.store.containers;
         let mut containers = ContactContainers::prepare(store).await?;
         containers.data = system.traces.container(containers.data);
-        system.messages.ensure_topic(DEMO_RELAY, &[DEMO_SUBSCRIPTION.to_owned()]).await?;
+        let topic = RelayConfig {
+            topic: DEMO_RELAY.to_owned(),
+            subscriptions: vec![SubscriptionConfig::named(DEMO_SUBSCRIPTION)],
+            ..RelayConfig::default()
+        };
+        system.messages.ensure_topic(&topic).await?;
         let service = ContactService::new(&containers.data, clock(), Arc::clone(&system.ids));
         let service = service.map_err(|error| Failure::other(error.report()))?;
         let index = SearchIndex::new(&containers.search);

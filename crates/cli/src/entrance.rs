@@ -28,6 +28,24 @@ impl Entrance {
         config: &Config,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self> {
+        let options = Self::options(config, variable)?;
+        let tls = if config.gateway.tls { certificate(config)? } else { None };
+        Ok(Self { options, tls, key_env: config.gateway.key_env.clone() })
+    }
+
+    /// Refuses what [`Entrance::prepare`] would, and makes nothing.
+    pub(crate) fn check(config: &Config, variable: impl Fn(&str) -> Option<String>) -> Result<()> {
+        Self::options(config, variable)?;
+        if config.gateway.tls {
+            named_certificate(config)?;
+        }
+        Ok(())
+    }
+
+    fn options(
+        config: &Config,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<GatewayOptions> {
         let gateway = &config.gateway;
         let mut options = GatewayOptions::default().enforce_throughput(gateway.enforce_throughput);
         if let Some(key) = key(&gateway.key_env, &variable)? {
@@ -37,8 +55,7 @@ impl Entrance {
             options = options.read_only_keys(vec![key]);
         }
         check_reach(config.listen, &options, gateway)?;
-        let tls = if gateway.tls { certificate(config)? } else { None };
-        Ok(Self { options, tls, key_env: gateway.key_env.clone() })
+        Ok(options)
     }
 
     /// A server of the gateway to the store, with `router` for what is not part of the protocol.
@@ -100,12 +117,23 @@ fn check_reach(listen: SocketAddr, options: &GatewayOptions, config: &GatewayCon
     )))
 }
 
+/// The certificate that is named.
+fn named_certificate(config: &Config) -> Result<Option<Tls>> {
+    let gateway = &config.gateway;
+    let named = gateway.certificate.as_ref().zip(gateway.certificate_key.as_ref());
+    let loaded = named.map(|(certificate, key)| Tls::load(certificate, key)).transpose();
+    loaded.map_err(|error| {
+        Failure::usage(format!(
+            "gateway.certificate and gateway.certificate_key cannot be used: {}",
+            error.report()
+        ))
+    })
+}
+
 /// The certificate that is named, or one of our own if there is a directory to keep it in.
 fn certificate(config: &Config) -> Result<Option<Tls>> {
-    if let (Some(certificate), Some(key)) =
-        (&config.gateway.certificate, &config.gateway.certificate_key)
-    {
-        return Ok(Some(Tls::load(certificate, key)?));
+    if let Some(tls) = named_certificate(config)? {
+        return Ok(Some(tls));
     }
     let Some(directory) = config.directory()? else { return Ok(None) };
     let mut names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();

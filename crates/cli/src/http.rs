@@ -15,6 +15,7 @@ use crate::admin::{self, Request};
 use crate::demo::DemoFigures;
 use crate::failure::Result;
 use crate::figures::{Figures, Page, label};
+use crate::messages::Messages;
 use crate::relaying::Board;
 use crate::system::System;
 
@@ -122,6 +123,28 @@ fn consumers(demo: &DemoFigures, page: &mut Page) {
     }
 }
 
+/// How full queues and topics are. Those on NATS have no limit of messages.
+fn room(service: &Service, page: &mut Page) -> Result<()> {
+    let Messages::Own(broker) = &service.system.messages else { return Ok(()) };
+    let queues = broker.queues().into_iter().map(|(name, _)| name);
+    let names = queues.chain(broker.topics().into_iter().map(|(name, _)| name));
+    let mut fills = Vec::new();
+    for name in names {
+        fills.push((label("entity", &name), broker.fill(&name)?));
+    }
+    for (label, fill) in &fills {
+        page.add("millstream_broker_kept_messages", "gauge", label, fill.messages);
+    }
+    for (label, fill) in &fills {
+        page.add("millstream_broker_kept_messages_max", "gauge", label, fill.messages_max);
+    }
+    for (label, fill) in &fills {
+        let is_nearly_full = u8::from(fill.is_nearly_full);
+        page.add("millstream_broker_nearly_full", "gauge", label, is_nearly_full);
+    }
+    Ok(())
+}
+
 async fn page(service: &Service) -> Result<String> {
     let mut page = Page::default();
     let dropped = service.system.traces.dropped();
@@ -166,6 +189,7 @@ async fn page(service: &Service) -> Result<String> {
             page.add("millstream_broker_messages", "gauge", &labels, count);
         }
     }
+    room(service, &mut page)?;
     if let Some(demo) = &service.demo {
         consumers(demo, &mut page);
     }

@@ -6,6 +6,7 @@
 
 mod admin;
 mod arguments;
+mod clearing;
 mod client;
 mod config;
 mod demo;
@@ -18,7 +19,9 @@ mod messages;
 mod migrate;
 mod output;
 mod places;
+mod progress;
 mod relaying;
+mod replaying;
 mod show;
 mod system;
 mod tail;
@@ -34,15 +37,18 @@ use clap::Parser;
 use mimalloc::MiMalloc;
 use tracing_subscriber::EnvFilter;
 
-use crate::admin::{ReplayRequest, Request, parse_start};
+use crate::admin::{Answer, ParkedChanges, Request};
 use crate::arguments::{
     Arguments, Command, ConfigCommand, FeedArguments, FeedCommand, Form, ParkedCommand,
 };
-use crate::client::Client;
+use crate::clearing::{purge, resubmit};
+use crate::client::{Client, misunderstood};
 use crate::config::{Config, LogFormat};
+use crate::entrance::Entrance;
 use crate::failure::{Failure, Result};
 use crate::migrate::migrate;
 use crate::output::say;
+use crate::replaying::replay;
 use crate::show::show;
 use crate::tail::{TailOptions, tail};
 use crate::transfer::{export, import};
@@ -78,8 +84,9 @@ async fn run(arguments: Arguments) -> Result<()> {
     match arguments.command {
         Command::Up { demo, rate } => up(&config, UpOptions { demo, per_second: rate }).await,
         Command::Config { command: ConfigCommand::Check } => {
+            Entrance::check(&config, |name| std::env::var(name).ok())?;
             config.webhooks.iter().try_for_each(|it| webhook_publisher(it).map(drop))?;
-            let text = toml::to_string(&config)
+            let text = toml::to_string(&config.filled()?)
                 .map_err(|error| Failure::other(format!("could not show the settings: {error}")))?;
             say(&format!("{text}# these settings can be used\n"));
             Ok(())
@@ -91,12 +98,10 @@ async fn run(arguments: Arguments) -> Result<()> {
         Command::Peek { path, from, max, session, form } => {
             ask(&config, Request::Peek { path, from, max, session }, form).await
         }
+        Command::Purge { path, yes } => purge(&config, &path, yes).await,
+        Command::Resubmit { path, max } => resubmit(&config, &path, max).await,
         Command::Feed { command } => feed(&config, command).await,
-        Command::Replay { from, to, subscription, container, form } => {
-            parse_start(&from)?;
-            let request = ReplayRequest { container, from, to, subscription };
-            ask(&config, Request::Replay(request), form).await
-        }
+        Command::Replay(arguments) => replay(&config, arguments).await,
         Command::Export { container, file } => export(&config, &container, file).await,
         Command::Import { container, file } => import(&config, &container, file).await,
         Command::Migrate(arguments) => migrate(arguments).await,
@@ -117,14 +122,34 @@ async fn parked(config: &Config, command: ParkedCommand) -> Result<()> {
     let plain = Form { json: false };
     match command {
         ParkedCommand::List { form } => ask(config, Request::ParkedList, form).await,
-        ParkedCommand::Show { relay, key, form } => {
-            ask(config, Request::ParkedShow { relay, key }, form).await
-        }
+        ParkedCommand::Show { relay, key, form } => show_parked(config, &relay, &key, form).await,
         ParkedCommand::Redrive { relay, key, all: _ } => {
             ask(config, Request::ParkedRedrive { relay, key }, plain).await
         }
         ParkedCommand::Discard { relay, key } => {
             ask(config, Request::ParkedDiscard { relay, key }, plain).await
+        }
+    }
+}
+
+/// Shows all changes of a parked key.
+async fn show_parked(config: &Config, relay: &str, key: &str, form: Form) -> Result<()> {
+    let client = Client::connect(config).await?;
+    let changes = parked_changes(&client, relay, key).await;
+    client.close().await;
+    show(&Answer::ParkedShow(changes?), form.json)
+}
+
+async fn parked_changes(client: &Client, relay: &str, key: &str) -> Result<ParkedChanges> {
+    let mut all = ParkedChanges { changes: Vec::new(), after: None };
+    loop {
+        let (relay, key, after) = (relay.to_owned(), key.to_owned(), all.after);
+        let answer = client.ask(Request::ParkedShow { relay, key, after }).await?;
+        let Answer::ParkedShow(page) = answer else { return Err(misunderstood()) };
+        all.changes.extend(page.changes);
+        all.after = page.after;
+        if all.after.is_none() {
+            return Ok(all);
         }
     }
 }

@@ -1,14 +1,16 @@
 //! The broker of a system: the one in its store, or topics on NATS.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use millstream_backend_nats::{
     Connection, NatsSubscriberService, NatsTopic, SubscriptionOptions, TopicOptions,
 };
-use millstream_broker::{Broker, BrokerService, SubscriptionSettings, TopicSettings};
+use millstream_broker::{Broker, BrokerService, TopicSettings};
 use millstream_core::{ErrorKind, Publisher, Subscriber};
 use tokio_util::sync::CancellationToken;
 
+use crate::config::{RelayConfig, SubscriptionConfig, differences};
 use crate::failure::{Failure, Result};
 
 /// Where messages are.
@@ -35,22 +37,16 @@ pub(crate) struct Subscription {
 }
 
 impl Messages {
-    /// Makes sure that a topic and its subscriptions exist.
-    pub(crate) async fn ensure_topic(&self, topic: &str, subscriptions: &[String]) -> Result<()> {
+    /// Makes sure that a topic and its subscriptions exist, as the settings say.
+    pub(crate) async fn ensure_topic(&self, relay: &RelayConfig) -> Result<()> {
         match self {
             Self::Own(broker) => {
-                unless_exists(broker.create_topic(topic, TopicSettings::default()).await)?;
-                for name in subscriptions {
-                    let settings = SubscriptionSettings::with_sessions();
-                    unless_exists(broker.create_subscription(topic, name, settings).await)?;
+                ensure_own_topic(broker, relay).await?;
+                for subscription in &relay.subscriptions {
+                    ensure_own_subscription(broker, &relay.topic, subscription).await?;
                 }
             }
-            Self::Nats(connection) => {
-                let topic = open(connection, topic).await?;
-                for name in subscriptions {
-                    topic.create_subscription(name, false).await?;
-                }
-            }
+            Self::Nats(connection) => ensure_nats_topic(connection, relay).await?,
         }
         Ok(())
     }
@@ -116,9 +112,79 @@ pub(crate) async fn open(connection: &Connection, topic: &str) -> Result<NatsTop
     Ok(NatsTopic::open(connection, topic, &TopicOptions::default()).await?)
 }
 
-fn unless_exists<T>(outcome: millstream_core::Result<T>) -> Result<()> {
+async fn ensure_own_topic(broker: &Broker, relay: &RelayConfig) -> Result<()> {
+    let topic = relay.topic.as_str();
+    let new = relay.topic_over(&TopicSettings::default());
+    if was_made(broker.create_topic(topic, new).await)? {
+        return Ok(());
+    }
+    let found = broker.topics().into_iter().find(|(name, _)| name.eq_ignore_ascii_case(topic));
+    let Some((_, current)) = found else {
+        let sentence = format!("relay.topic is {topic:?}, which is a queue: name another topic");
+        return Err(Failure::usage(sentence));
+    };
+    let wanted = relay.topic_over(&current);
+    if wanted != current {
+        broker.update_topic(topic, wanted).await?;
+        tracing::info!(topic, changed = "duplicate_window_seconds", "topic changed");
+    }
+    Ok(())
+}
+
+async fn ensure_own_subscription(
+    broker: &Broker,
+    topic: &str,
+    config: &SubscriptionConfig,
+) -> Result<()> {
+    let name = config.name.as_str();
+    if was_made(broker.create_subscription(topic, name, config.settings()?).await)? {
+        return Ok(());
+    }
+    let all = broker.subscriptions(topic)?;
+    let found = all.into_iter().find(|(it, _)| it.eq_ignore_ascii_case(name));
+    let Some((_, current)) = found else { return Ok(()) };
+    let mut wanted = config.over(&current)?;
+    if wanted.receive.requires_session != current.receive.requires_session {
+        tracing::warn!(
+            topic,
+            subscription = name,
+            sessions = current.receive.requires_session,
+            "whether a subscription has sessions cannot be changed; make another one, or remove \
+             this one first"
+        );
+        wanted.receive.requires_session = current.receive.requires_session;
+    }
+    if wanted != current {
+        let changed = differences(&current, &wanted);
+        broker.update_subscription(topic, name, wanted).await?;
+        tracing::info!(topic, subscription = name, changed, "subscription changed");
+    }
+    Ok(())
+}
+
+async fn ensure_nats_topic(connection: &Connection, relay: &RelayConfig) -> Result<()> {
+    let mut options = TopicOptions::default();
+    let window = relay.duplicate_window_seconds.map(Duration::from_secs);
+    options.duplicate_window = window.unwrap_or(options.duplicate_window);
+    let topic = NatsTopic::open(connection, &relay.topic, &options).await?;
+    if window.is_some_and(|it| it != topic.duplicate_window()) {
+        tracing::warn!(
+            topic = relay.topic,
+            duplicate_window_seconds = topic.duplicate_window().as_secs(),
+            "the topic exists and keeps its duplicate window, which is not that of the settings"
+        );
+    }
+    for subscription in &relay.subscriptions {
+        topic.create_subscription(&subscription.name, false).await?;
+    }
+    Ok(())
+}
+
+/// Whether it was made; it may have been there.
+fn was_made(outcome: millstream_core::Result<()>) -> Result<bool> {
     match outcome {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error.into()),
-        Ok(_) | Err(_) => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }

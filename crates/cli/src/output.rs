@@ -46,6 +46,11 @@ pub(crate) fn table<const COLUMNS: usize>(
     text
 }
 
+/// A number with the words that go with it.
+pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 /// A sentence of at most so many characters.
 pub(crate) fn shortened(text: &str, characters_max: usize) -> String {
     let line = text.replace('\n', " ");

@@ -110,6 +110,14 @@ pub(crate) async fn keep_running(
     figures: Arc<Figures>,
     shutdown: CancellationToken,
 ) {
+    if !holds_events(&plan.data) {
+        tracing::warn!(
+            relay = plan.name,
+            container = %plan.data.info.name,
+            "the store does not hold events until they are sent: let them live longer than the \
+             longest outage of the destination"
+        );
+    }
     board.note(&plan.name, |it| it.trouble = Some("it has not started yet".to_owned()));
     let metrics: Arc<dyn Metrics> = figures;
     // Only one process can have a directory open, so whoever held the leases when this one began is
@@ -157,6 +165,11 @@ pub(crate) async fn keep_running(
     }
 }
 
+/// Whether events that were not sent stay although their time to live is over.
+fn holds_events(data: &Container) -> bool {
+    data.guards.is_some()
+}
+
 /// Tells of what an operator should know.
 async fn log(relay: String, mut notifications: Notifications) {
     while let Some(notification) = notifications.next().await {
@@ -171,5 +184,27 @@ async fn log(relay: String, mut notifications: Notifications) {
         } else {
             tracing::info!(relay, ?notification, "relay");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_core::{
+        ContainerName, ContainerSettings, Containers, PartitionKeyDefinition, SystemClock, memory,
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_store_without_guards_holds_no_events() {
+        let store = memory::Memory::new(Arc::new(SystemClock::default()));
+        let name = ContainerName::new("app", "data").unwrap();
+        store.create_database("app").await.unwrap();
+        let key = PartitionKeyDefinition::hash("/partitionKey").unwrap();
+        store.create(&name, ContainerSettings::new(key)).await.unwrap();
+        let mut data = store.open(&name).await.unwrap();
+        assert!(holds_events(&data));
+        data.guards = None;
+        assert!(!holds_events(&data));
     }
 }

@@ -1,10 +1,8 @@
 //! Answers as people read them.
 
-use crate::admin::{
-    Answer, EntityRow, LagRow, LeaseRow, ParkedChangeRow, ParkedRow, PeekedRow, ReplayRow,
-};
+use crate::admin::{Answer, EntityRow, LagRow, LeaseRow, ParkedChangeRow, ParkedRow, PeekedRow};
 use crate::failure::Result;
-use crate::output::{say, say_json, shortened, table};
+use crate::output::{counted, say, say_json, shortened, table};
 
 /// Most characters of an error or a body in a table.
 const CELL_MAX: usize = 80;
@@ -16,13 +14,13 @@ pub(crate) fn show(answer: &Answer, json: bool) -> Result<()> {
         Answer::Lag(rows) if json => return say_json(rows),
         Answer::Leases(rows) if json => return say_json(rows),
         Answer::ParkedList(rows) if json => return say_json(rows),
-        Answer::ParkedShow(rows) if json => return say_json(rows),
+        Answer::ParkedShow(page) if json => return say_json(&page.changes),
         Answer::Peek(rows) if json => return say_json(rows),
         Answer::Topics(rows) => say(&topics(rows)),
         Answer::Lag(rows) => say(&lag(rows)),
         Answer::Leases(rows) => say(&leases(rows)),
         Answer::ParkedList(rows) => say(&parked_list(rows)),
-        Answer::ParkedShow(rows) => say(&parked_show(rows)),
+        Answer::ParkedShow(page) => say(&parked_show(&page.changes)),
         Answer::Redriven(count) => {
             say(&format!("{} sent again\n", counted(*count, "key is", "keys are")))
         }
@@ -30,30 +28,16 @@ pub(crate) fn show(answer: &Answer, json: bool) -> Result<()> {
             say(&format!("{} thrown away\n", counted(*count, "event was", "events were")));
         }
         Answer::Peek(rows) => say(&peek(rows)),
-        Answer::Replayed(row) if json => return say_json(row),
-        Answer::Replayed(row) => say(&replayed(row)),
         Answer::Imported(count) => say(&format!("{count} items\n")),
-        // These have commands that show them page by page.
-        Answer::Feed(_) | Answer::Lines(_) => (),
+        // These have commands that go page by page.
+        Answer::Feed(_)
+        | Answer::Lines(_)
+        | Answer::Replay(_)
+        | Answer::Waiting(_)
+        | Answer::Purged(_)
+        | Answer::Resubmitted(_) => (),
     }
     Ok(())
-}
-
-fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
-}
-
-fn replayed(row: &ReplayRow) -> String {
-    let sent = counted(row.published, "event was sent", "events were sent");
-    let refused = match row.refused {
-        0 => String::new(),
-        count => format!(", {count} refused for good"),
-    };
-    let note = match row.is_directed {
-        true => "the other subscriptions got nothing",
-        false => "a destination that detects duplicates drops those it knows",
-    };
-    format!("{sent}{refused}; {note}\n")
 }
 
 fn topics(rows: &[EntityRow]) -> String {

@@ -159,6 +159,16 @@ pub(crate) fn data_name() -> Result<ContainerName> {
     Ok(ContainerName::new(APP, "data")?)
 }
 
+/// The container of the broker in the store.
+pub(crate) fn broker_name() -> Result<ContainerName> {
+    Ok(ContainerName::new(OWN, "broker")?)
+}
+
+/// The container with the leases of the relays.
+pub(crate) fn leases_name() -> Result<ContainerName> {
+    Ok(ContainerName::new(OWN, "leases")?)
+}
+
 /// Reads `database/container`.
 pub(crate) fn parse_name(text: &str) -> Result<ContainerName> {
     let Some((database, container)) = text.split_once('/') else {
@@ -169,7 +179,8 @@ pub(crate) fn parse_name(text: &str) -> Result<ContainerName> {
     Ok(ContainerName::new(database, container)?)
 }
 
-fn relays(config: &Config) -> Result<Vec<RelayName>> {
+/// The relays that there may be.
+pub(crate) fn relays(config: &Config) -> Result<Vec<RelayName>> {
     let data = data_name()?;
     let contacts = ContainerName::new(ContactContainers::DATABASE, ContactContainers::DATA)?;
     let mut relays = vec![RelayName { name: RELAY.to_owned(), data: data.clone() }];

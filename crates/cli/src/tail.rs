@@ -1,9 +1,9 @@
 //! `feed read` and `feed tail`.
 
 use crate::admin::{Answer, ChangeRow, FeedRequest, Request, parse_start};
-use crate::client::Client;
+use crate::client::{Client, misunderstood};
 use crate::config::Config;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::output::{shortened, try_say};
 
 /// Changes asked for at once.
@@ -50,7 +50,7 @@ async fn show(client: &Client, options: &TailOptions) -> Result<()> {
             wait: options.follow,
         };
         let Answer::Feed(page) = client.ask(Request::Feed(request)).await? else {
-            return Err(Failure::other("the running program is another version"));
+            return Err(misunderstood());
         };
         if page.changes.is_empty() && !options.follow {
             return Ok(());

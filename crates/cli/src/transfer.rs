@@ -1,13 +1,14 @@
 //! `export` and `import`: files of JSON lines, with progress for whoever watches.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write, stderr, stdin, stdout};
+use std::io::{BufRead, BufReader, BufWriter, Read, Write, stdin, stdout};
 use std::path::{Path, PathBuf};
 
 use crate::admin::{Answer, Request};
-use crate::client::Client;
+use crate::client::{Client, misunderstood};
 use crate::config::Config;
 use crate::failure::{Failure, Result};
+use crate::progress::{Progress, bar, size};
 
 /// Most lines, and bytes, that are imported at once.
 const LINES_MAX: usize = 500;
@@ -37,7 +38,7 @@ async fn export_with(client: &Client, container: &str, file: Option<PathBuf>) ->
         }
         None => Box::new(stdout()),
     };
-    let mut progress = Progress::new("exported", None);
+    let mut tally = Tally::new("exported", None);
     let mut after = None;
     loop {
         let container = container.to_owned();
@@ -47,14 +48,14 @@ async fn export_with(client: &Client, container: &str, file: Option<PathBuf>) ->
         for line in &page.lines {
             writeln!(out, "{line}")?;
         }
-        progress.add(page.lines.len(), 0);
+        tally.add(page.lines.len(), bytes_of(&page.lines));
         after = page.after;
         if after.is_none() {
             break;
         }
     }
     out.flush()?;
-    progress.end();
+    tally.end();
     Ok(())
 }
 
@@ -67,7 +68,7 @@ async fn import_with(client: &Client, container: &str, file: Option<PathBuf>) ->
         }
         None => (Box::new(stdin()), None),
     };
-    let mut progress = Progress::new("imported", size);
+    let mut tally = Tally::new("imported", size);
     let mut lines = Vec::new();
     let (mut bytes, mut number) = (0, 0);
     for line in BufReader::new(input).lines() {
@@ -77,14 +78,14 @@ async fn import_with(client: &Client, container: &str, file: Option<PathBuf>) ->
             continue;
         }
         if LINES_MAX <= lines.len() || BYTES_MAX < bytes + line.len() {
-            send(client, container, &mut lines, number, &mut progress).await?;
+            send(client, container, &mut lines, number, &mut tally).await?;
             bytes = 0;
         }
         bytes += line.len();
         lines.push(line);
     }
-    send(client, container, &mut lines, number, &mut progress).await?;
-    progress.end();
+    send(client, container, &mut lines, number, &mut tally).await?;
+    tally.end();
     Ok(())
 }
 
@@ -93,57 +94,57 @@ async fn send(
     container: &str,
     lines: &mut Vec<String>,
     number: u64,
-    progress: &mut Progress,
+    tally: &mut Tally,
 ) -> Result<()> {
     let lines = std::mem::take(lines);
-    let bytes = lines.iter().map(|it| it.len() + 1).sum();
-    let count = lines.len();
+    let (count, bytes) = (lines.len(), bytes_of(&lines));
     let request = Request::Import { container: container.to_owned(), lines };
     client.ask(request).await.map_err(|failure| {
         Failure::other(format!(
             "{failure}; this is among the {count} lines up to line {number}, {} were imported",
-            progress.items
+            tally.items
         ))
     })?;
-    progress.add(count, bytes);
+    tally.add(count, bytes);
     Ok(())
 }
 
-/// Tells how far it is, on a terminal again and again, elsewhere at the end.
-struct Progress {
+/// What was done, and how to tell of it.
+struct Tally {
     verb: &'static str,
-    items: usize,
-    bytes: usize,
+    items: u64,
+    bytes: u64,
+    /// How many bytes there are, where that is known.
     size: Option<u64>,
-    is_terminal: bool,
+    progress: Progress,
 }
 
-impl Progress {
+impl Tally {
     fn new(verb: &'static str, size: Option<u64>) -> Self {
-        Self { verb, items: 0, bytes: 0, size, is_terminal: stderr().is_terminal() }
+        Self { verb, items: 0, bytes: 0, size, progress: Progress::new() }
     }
 
     fn add(&mut self, items: usize, bytes: usize) {
-        self.items += items;
-        self.bytes += bytes;
-        if !self.is_terminal {
-            return;
-        }
-        let bytes = u64::try_from(self.bytes).unwrap_or(u64::MAX);
-        match self.size.filter(|it| 0 < *it) {
-            Some(size) => {
-                let percent = (bytes.saturating_mul(100) / size).min(100);
-                let filled = usize::try_from(percent / 5).unwrap_or(20);
-                let bar = format!("{}{}", "#".repeat(filled), ".".repeat(20 - filled));
-                eprint!("\r\x1b[2K[{bar}] {percent} %  {} items", self.items);
-            }
-            None => eprint!("\r\x1b[2K{} {} items", self.verb, self.items),
-        }
+        self.items += u64::try_from(items).unwrap_or(u64::MAX);
+        self.bytes += u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.progress.show(&line(self.verb, self.items, self.bytes, self.size));
     }
 
-    fn end(&self) {
-        let start = if self.is_terminal { "\r\x1b[2K" } else { "" };
-        eprintln!("{start}{} {} items", self.verb, self.items);
+    fn end(&mut self) {
+        self.progress.end(&format!("{} {} items", self.verb, self.items));
+    }
+}
+
+/// The bytes of lines, each with its end.
+fn bytes_of(lines: &[String]) -> usize {
+    lines.iter().map(|it| it.len() + 1).sum()
+}
+
+/// How far it is: a bar where the end is known, otherwise how much was done.
+fn line(verb: &str, items: u64, bytes: u64, size_max: Option<u64>) -> String {
+    match size_max.filter(|it| 0 < *it) {
+        Some(all) => format!("{}  {items} items", bar(bytes, all)),
+        None => format!("{verb} {items} items, {}", size(bytes)),
     }
 }
 
@@ -151,6 +152,14 @@ fn could_not(verb: &str, path: &Path, error: &std::io::Error) -> Failure {
     Failure::other(format!("could not {verb} {}: {error}", path.display()))
 }
 
-fn misunderstood() -> Failure {
-    Failure::other("the running program answered something else; is it another version?")
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_a_bar_where_the_end_is_known() {
+        let known = line("imported", 7, 50, Some(100));
+        assert_eq!(known, "[##########..........] 50 %  7 items");
+        assert_eq!(line("exported", 7, 2_500, None), "exported 7 items, 2.5 kB");
+    }
 }

@@ -245,7 +245,7 @@ impl Drop for AddressNote {
 }
 
 async fn events_relay(system: &System, config: &Config) -> Result<RelayPlan> {
-    system.messages.ensure_topic(&config.relay.topic, &config.relay.subscriptions).await?;
+    system.messages.ensure_topic(&config.relay).await?;
     Ok(RelayPlan {
         name: RELAY.to_owned(),
         data: system.container(&system::data_name()?.to_string()).await?,

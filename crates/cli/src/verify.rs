@@ -1,5 +1,7 @@
 //! `millstream verify`: reads everything in a data directory and checks that it fits together.
 
+mod own;
+
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -32,7 +34,7 @@ struct Findings {
     events: u64,
     event_keys: usize,
     /// Numbers between the first and the last event of a key that no event has; those of events
-    /// that were deleted or expired before earlier ones.
+    /// that were deleted or expired before earlier ones, so that is no problem.
     missing_numbers: u64,
     /// What should not be.
     problems: Vec<String>,
@@ -75,6 +77,11 @@ pub(crate) async fn verify(config: &Config, json: bool) -> Result<()> {
         for info in store.list(&database.name).await? {
             let container = store.open(&info.name).await?;
             all.push(check(&container, soon).await?);
+        }
+    }
+    for (container, problem) in own::problems(&store, config).await? {
+        if let Some(findings) = all.iter_mut().find(|it| it.container == container) {
+            findings.problems.push(problem);
         }
     }
     if json {

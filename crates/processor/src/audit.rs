@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 
 use millstream_core::{EffectiveKey, KeyRange};
 
+use crate::stored::{Lease, LeaseState};
+
 /// So many audits in a row must find a hole before it counts.
 const CONFIRMATIONS: u32 = 3;
 
@@ -85,6 +87,17 @@ pub fn audit(space: &[KeyRange], leases: &[AuditedLease]) -> Coverage {
         holes: holes(space, covered.iter().map(|(_, keys)| keys)),
         overlaps: overlaps(&covered),
         duplicates: duplicates(leases),
+    }
+}
+
+impl AuditedLease {
+    pub(crate) fn of(id: &str, lease: &Lease) -> Self {
+        let state = match lease.state {
+            LeaseState::Active => AuditedState::Active,
+            LeaseState::Splitting => AuditedState::Splitting { children: lease.children.clone() },
+            LeaseState::Retired => AuditedState::Retired,
+        };
+        Self { id: id.to_owned(), keys: lease.keys.clone(), state }
     }
 }
 

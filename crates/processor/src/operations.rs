@@ -7,14 +7,15 @@ use millstream_core::{Clock, Container, KeyRange, PartitionKey, SystemClock};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::audit::{AuditedLease, Coverage, audit};
 use crate::dead_letters::{DeadLetters, ParkedChange};
 use crate::error::Result;
 use crate::feed_calls::FeedCalls;
-use crate::lease_store::LeaseStore;
+use crate::lease_store::{LeaseStore, Listing};
 use crate::leaves::{Leaves, awaits_reset, check_container};
 use crate::options::StartPosition;
 use crate::reset::{Reset, Target};
-use crate::stored::{Failing, Handled, Lease, LeaseState, Member, Mode, Schema};
+use crate::stored::{Failing, Handled, Lease, LeaseState, Member, Mode, Schema, lease_id};
 
 /// Longest time a call to the container of the leases may take.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -329,6 +330,35 @@ impl Operations {
             members: listing.members.into_iter().map(|it| it.document.into()).collect(),
             leases: leases.into_iter().map(LeaseStatus::from).collect(),
         })
+    }
+
+    /// Whether every key of the feed belongs to one lease, as the documents show it now. Somebody
+    /// may be splitting a lease meanwhile; then a hole or an overlap means nothing unless it stays.
+    /// Before the first start was completed there are no holes yet.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Operations::pause`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn coverage(&self) -> Result<Coverage> {
+        let control = self.store.control().await?.document;
+        let Listing { leases, strays, .. } = self.store.list().await?;
+        let is_current = |it: &&Lease| it.container == control.container;
+        let leases = leases.iter().map(|it| &it.document).filter(is_current);
+        let mut audited: Vec<AuditedLease> =
+            leases.map(|it| AuditedLease::of(&lease_id(it.container, &it.keys), it)).collect();
+        let mut coverage = audit(&[KeyRange::all()], &audited);
+        if !control.complete {
+            coverage.holes.clear();
+        }
+        // Nobody processes a stray, so it fills no hole.
+        let strays = strays.iter().filter(|(_, it)| it.container == control.container);
+        audited.extend(strays.map(|(id, it)| AuditedLease::of(id, it)));
+        coverage.overlaps = audit(&[KeyRange::all()], &audited).overlaps;
+        Ok(coverage)
     }
 
     /// Has a parked sequence delivered again, in order, by the instance that owns its keys.

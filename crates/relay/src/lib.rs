@@ -25,4 +25,4 @@ pub use crate::mapping::MessageForm;
 pub use crate::observer::{Published, RelayObserver};
 pub use crate::options::RelayOptions;
 pub use crate::relay::{Relay, RelayMonitor, StartedRelay};
-pub use crate::replay::{Replay, ReplayReport};
+pub use crate::replay::{Replay, ReplayPart, ReplayReport, ReplayStep};

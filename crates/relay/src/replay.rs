@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use millstream_core::{
-    Clock, Container, ContainerSettings, Continuation, Error, FeedMode, KeyRange, Lsn, Message,
-    PageSize, Publisher, Result, StartFrom, SystemClock,
+    Clock, Container, ContainerSettings, Continuation, Cursor, Error, FeedMode, KeyRange, Lsn,
+    Message, PageSize, Publisher, Result, StartFrom, SystemClock,
 };
 
 use crate::handler::{Mapping, is_permanent};
 use crate::mapping::MessageForm;
 use crate::options::RelayOptions;
+
+/// Changes that are read at once.
+const PAGE_CHANGES: usize = 500;
 
 /// Publishes the events of a container from some point up to now, once, to any publisher.
 ///
@@ -37,6 +40,28 @@ pub struct ReplayReport {
     pub published: u64,
     /// Events that cannot be messages, or that the publisher refuses for good.
     pub refused: u64,
+}
+
+/// What is left to do in some keys. It can be kept, and gone on with by another process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplayPart {
+    /// The keys.
+    pub keys: KeyRange,
+    /// Where the next page begins.
+    pub after: Continuation,
+    /// The newest commit that was passed, as far as that is known.
+    pub passed: Lsn,
+    /// The newest commit when the replay began, which is the last one of it.
+    pub until: Lsn,
+}
+
+/// What one step did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplayStep {
+    /// What was done.
+    pub report: ReplayReport,
+    /// What is left of the part: nothing, one, or several where its keys lie in several ranges now.
+    pub rest: Vec<ReplayPart>,
 }
 
 impl Replay {
@@ -111,63 +136,101 @@ impl Replay {
         progress: &(dyn Fn(ReplayReport) + Send + Sync),
     ) -> Result<ReplayReport> {
         let mut report = ReplayReport::default();
-        let mut todo: Vec<(KeyRange, Option<Continuation>, Option<Lsn>)> =
-            vec![(self.keys.clone(), self.after.clone(), None)];
-        while let Some((keys, after, until)) = todo.pop() {
-            let moved = match self.range(&keys, after, until, &mut report, progress).await? {
-                Some(moved) => moved,
-                None => continue,
-            };
-            for range in self.data.feed.ranges().await? {
-                if let Some(keys) = range.keys.intersect(&keys) {
-                    todo.push((keys, moved.0.clone(), moved.1));
-                }
-            }
+        let mut todo = self.begin().await?;
+        while let Some(part) = todo.pop() {
+            let ReplayStep { report: done, rest } = self.step(part, u64::MAX).await?;
+            report.published += done.published;
+            report.refused += done.refused;
+            todo.extend(rest);
+            progress(report);
         }
         Ok(report)
     }
 
-    /// Replays one range. Returns where it was and where it wanted to go if the keys lie in
-    /// several ranges now.
-    async fn range(
-        &self,
-        keys: &KeyRange,
-        after: Option<Continuation>,
-        until: Option<Lsn>,
-        report: &mut ReplayReport,
-        progress: &(dyn Fn(ReplayReport) + Send + Sync),
-    ) -> Result<Option<(Option<Continuation>, Option<Lsn>)>> {
-        let mut after = match after {
-            Some(after) => after,
-            None => match self.data.feed.start(keys, self.from, FeedMode::LatestVersion).await {
-                Ok(start) => start,
-                Err(error) if is_moved(&error) => return Ok(Some((None, until))),
+    /// Finds out what there is to do: everything up to the newest commit at the moment of this
+    /// call. For those who go on with [`Replay::step`] at their own pace; others use
+    /// [`Replay::run`].
+    ///
+    /// # Errors
+    ///
+    /// Whatever the feed says.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn begin(&self) -> Result<Vec<ReplayPart>> {
+        let (mut parts, mut todo) = (Vec::new(), vec![self.keys.clone()]);
+        while let Some(keys) = todo.pop() {
+            match self.part(&keys).await {
+                Ok(part) => parts.push(part),
+                Err(error) if is_moved(&error) => todo.extend(self.parts_of(&keys).await?),
                 Err(error) => return Err(error),
-            },
-        };
-        let mut until = until;
-        loop {
-            let page = match self.data.feed.read(keys, &after, PageSize::items(500)).await {
-                Ok(page) => page,
-                Err(error) if is_moved(&error) => return Ok(Some((Some(after), until))),
-                Err(error) => return Err(error),
-            };
-            let end = *until.get_or_insert(page.newest);
-            let mut messages = Vec::new();
-            for change in page.changes.iter().filter(|it| it.lsn <= end) {
-                match self.mapping.message(change) {
-                    Ok(message) => messages.extend(message.and_then(|it| self.due(it))),
-                    Err(_) => report.refused += 1,
-                }
             }
-            self.publish(messages, report).await?;
-            progress(*report);
-            let last = page.changes.last().map(|it| it.lsn);
-            if last.is_none_or(|it| end <= it) {
-                return Ok(None);
-            }
-            after = page.continuation;
         }
+        Ok(parts)
+    }
+
+    /// Publishes the next page of a part, at most `events_max` events of it.
+    ///
+    /// Where `events_max` cuts a page off, what is left begins with that page again: end there.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Replay::run`]. The part can be tried again; some of its events may come twice.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may leave any of the page published; the part can be tried again.
+    pub async fn step(&self, part: ReplayPart, events_max: u64) -> Result<ReplayStep> {
+        let ReplayPart { keys, after, until, .. } = &part;
+        let page = match self.data.feed.read(keys, after, PageSize::items(PAGE_CHANGES)).await {
+            Ok(page) => page,
+            Err(error) if is_moved(&error) => {
+                let parts = self.parts_of(keys).await?.into_iter();
+                let rest = parts.map(|keys| ReplayPart { keys, ..part.clone() }).collect();
+                return Ok(ReplayStep { rest, ..ReplayStep::default() });
+            }
+            Err(error) => return Err(error),
+        };
+        let mut report = ReplayReport::default();
+        let mut messages = Vec::new();
+        for change in page.changes.iter().filter(|it| it.lsn <= *until) {
+            match self.mapping.message(change) {
+                Ok(message) => messages.extend(message.and_then(|it| self.due(it))),
+                Err(_) => report.refused += 1,
+            }
+        }
+        let is_cut = events_max < u64::try_from(messages.len()).unwrap_or(u64::MAX);
+        messages.truncate(usize::try_from(events_max).unwrap_or(usize::MAX));
+        self.publish(messages, &mut report).await?;
+        let last = page.changes.last().map(|it| it.lsn);
+        let rest = match last {
+            _ if is_cut => vec![part],
+            Some(passed) if passed < *until => {
+                vec![ReplayPart { after: page.continuation, passed, ..part }]
+            }
+            Some(_) | None => Vec::new(),
+        };
+        Ok(ReplayStep { report, rest })
+    }
+
+    /// All that there is to do in keys of one range.
+    async fn part(&self, keys: &KeyRange) -> Result<ReplayPart> {
+        let feed = &self.data.feed;
+        let after = match &self.after {
+            Some(after) => after.clone(),
+            None => feed.start(keys, self.from, FeedMode::LatestVersion).await?,
+        };
+        let until = feed.read(keys, &after, PageSize::items(1)).await?.newest;
+        // Elsewhere continuations are their own affair; then all of it counts as ahead.
+        let passed = Cursor::parse(&after).map_or(Lsn::new(0), |it| it.after);
+        Ok(ReplayPart { keys: keys.clone(), after, passed, until })
+    }
+
+    /// The keys by the ranges in which they lie now.
+    async fn parts_of(&self, keys: &KeyRange) -> Result<Vec<KeyRange>> {
+        let ranges = self.data.feed.ranges().await?;
+        Ok(ranges.iter().filter_map(|it| it.keys.intersect(keys)).collect())
     }
 
     /// The message as the publisher takes it; none if it is not due and the publisher cannot hold

@@ -60,16 +60,25 @@ impl DeadLetters {
     ///
     /// Dropping the future changes nothing.
     pub async fn list(&self, after: u64, messages_max: usize) -> Result<Vec<AsideMessage>> {
-        let subjects = self.topic.subjects(self.names.aside(DEAD, "*")).await?;
-        let number = |it: &String| it.rsplit('.').next().and_then(|it| it.parse::<u64>().ok());
-        let mut numbers: Vec<u64> = subjects.iter().filter_map(number).collect();
-        numbers.retain(|it| after < *it);
-        numbers.sort_unstable();
+        let numbers = self.numbers().await?.into_iter().filter(|it| after < *it);
         let mut found = Vec::new();
-        for number in numbers.into_iter().take(messages_max) {
+        for number in numbers.take(messages_max) {
             found.extend(self.read(DEAD, number).await?);
         }
         Ok(found)
+    }
+
+    /// The numbers of all dead letters, in order.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn numbers(&self) -> Result<Vec<u64>> {
+        let subjects = self.topic.subjects(self.names.aside(DEAD, "*")).await?;
+        let number = |it: &String| it.rsplit('.').next().and_then(|it| it.parse::<u64>().ok());
+        let mut numbers: Vec<u64> = subjects.iter().filter_map(number).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
     }
 
     /// The deferred message with this number.

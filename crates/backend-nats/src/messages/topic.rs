@@ -139,6 +139,21 @@ impl NatsTopic {
         self.shared.lanes
     }
 
+    /// How long it knows the ids of messages.
+    #[must_use]
+    pub fn duplicate_window(&self) -> Duration {
+        self.shared.duplicate_window
+    }
+
+    /// Checks what a topic or subscription is to be called.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the name is empty or too long.
+    pub fn check_name(name: &str) -> Result<()> {
+        TopicNames::new("name", name).map(|_| ())
+    }
+
     /// Sends to the topic.
     #[must_use]
     pub fn publisher(&self) -> NatsPublisher {

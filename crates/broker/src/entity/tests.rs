@@ -245,6 +245,20 @@ fn expired_messages_go_away() {
 }
 
 #[test]
+fn an_expired_message_goes_away_although_nobody_asks_for_it_after_its_lock_ended() {
+    check(
+        plain(),
+        "send a1!5 => 1
+         take messages 1 => a1:1
+         wait 5
+         counts => 1 1 0 0 0 0
+         wait 60
+         counts => 0 0 0 0 0 0
+         segments => 0",
+    );
+}
+
+#[test]
 fn expired_messages_become_dead_letters_where_that_is_wished() {
     let settings = ReceiveSettings {
         dead_letter_on_expiration: true,

@@ -116,6 +116,24 @@ impl Outlet {
         log.close(place, self.number);
     }
 
+    /// The numbers of the messages, or dead letters, that wait and that nobody has.
+    pub(crate) fn waiting(&self, dead_letters: bool) -> impl Iterator<Item = u64> {
+        let in_sessions = self.sessions.values().flat_map(|it| it.ready.iter());
+        let messages = self.ready.iter().chain(in_sessions).map(|(_, sequence)| *sequence);
+        let (dead, messages) = match dead_letters {
+            true => (Some(self.dead.iter().copied()), None),
+            false => (None, Some(messages)),
+        };
+        dead.into_iter().flatten().chain(messages.into_iter().flatten())
+    }
+
+    /// Ends a message or dead letter that waits.
+    pub(crate) fn throw_away(&mut self, log: &mut Log, sequence: u64) {
+        let (_, place) = log.find(sequence).expect("a waiting message has its segment");
+        self.remove_waiting(log, place);
+        self.finish(log, place);
+    }
+
     /// Ends a waiting message whose time is over.
     pub(super) fn expire_waiting(&mut self, log: &mut Log, place: Place) {
         self.remove_waiting(log, place);

@@ -222,3 +222,25 @@ fn peeking_changes_nothing() {
         assert_eq!(broker.session_ids("q", 0, 9).unwrap(), ["a", "b"]);
     });
 }
+
+#[test]
+fn a_queue_is_nearly_full_from_four_fifths_of_its_limit_until_there_is_room() {
+    let mut world = World::new();
+    world.options = BrokerOptions::default().messages_max(10);
+    world.run(async |broker| {
+        broker.create_queue("Q", QueueSettings::default()).await.unwrap();
+        for (ids, is_nearly_full) in [("a1 a2 a3 a4 a5 a6 a7", false), ("a8", true), ("a9", true)] {
+            broker.send("q", messages(ids)).await.unwrap();
+            assert_eq!(broker.fill("q").unwrap().is_nearly_full, is_nearly_full, "{ids}");
+        }
+        let fill = broker.fill("Q").unwrap();
+        assert_eq!((fill.messages, fill.messages_max), (9, 10));
+    });
+    world.run(async |broker| {
+        assert!(broker.fill("q").unwrap().is_nearly_full, "also after a restart");
+        let received = take(broker, "q", 8).await;
+        settle(broker, "q", &received, Settlement::Complete).await;
+        assert!(!broker.fill("q").unwrap().is_nearly_full);
+        assert_eq!(broker.fill("nobody").unwrap_err().kind(), ErrorKind::NotFound);
+    });
+}

@@ -179,6 +179,39 @@ fn settings_can_be_changed_except_sessions() {
 }
 
 #[test]
+fn messages_of_a_subscription_that_nobody_reads_go_away_when_their_time_is_over() {
+    let world = World::new();
+    let with_days = |days: u64| {
+        let default_time_to_live = Some(Duration::from_secs(days * 24 * 3600));
+        let receive = ReceiveSettings { default_time_to_live, ..ReceiveSettings::with_sessions() };
+        SubscriptionSettings { receive, ..SubscriptionSettings::default() }
+    };
+    world.run(async |broker| {
+        broker.create_topic("t", TopicSettings::default()).await.unwrap();
+        broker.create_subscription("t", "s", with_days(14)).await.unwrap();
+        broker.send("t", messages("a1 b1 a2")).await.unwrap();
+        world.wait(14 * 24 * 3600 - 10);
+        world.pass(5).await;
+        assert_eq!(world.documents("seg-"), 1);
+        world.pass(10).await;
+        assert_eq!((world.documents("seg-"), world.documents("ack-")), (0, 0));
+    });
+    // Also those that were there before they had an end.
+    world.run(async |broker| {
+        let settings = SubscriptionSettings::with_sessions();
+        broker.create_subscription("t", "old", settings).await.unwrap();
+        broker.delete_subscription("t", "s").await.unwrap();
+        broker.send("t", messages("c1 c2")).await.unwrap();
+        world.wait(24 * 3600 - 10);
+        world.pass(20).await;
+        assert_eq!(world.documents("seg-"), 1);
+        broker.update_subscription("t", "old", with_days(1)).await.unwrap();
+        world.pass(1).await;
+        assert_eq!(world.documents("seg-"), 0);
+    });
+}
+
+#[test]
 fn what_does_not_fit_together_is_refused() {
     let world = World::new();
     world.run(async |broker| {

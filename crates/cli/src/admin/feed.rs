@@ -1,4 +1,4 @@
-//! Reading the change feed of a container page by page, and sending its events again.
+//! Reading the change feed of a container page by page.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,12 +7,10 @@ use millstream_core::{
     Change, ChangeKind, Container, Continuation, ErrorKind, FeedMode, KeyRange, PageSize,
     StartFrom, Timestamp,
 };
-use millstream_relay::Replay;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::failure::{Failure, Result};
-use crate::relaying;
 use crate::system::System;
 
 /// Longest time one request waits for changes.
@@ -65,26 +63,6 @@ pub(crate) struct ChangeRow {
     pub(crate) body: Option<Box<RawValue>>,
 }
 
-/// Which events to send again, and to whom.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct ReplayRequest {
-    pub(crate) container: String,
-    pub(crate) from: String,
-    /// A topic or a queue.
-    pub(crate) to: String,
-    /// The only subscription of the topic that gets them.
-    pub(crate) subscription: Option<String>,
-}
-
-/// What a replay did.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct ReplayRow {
-    pub(crate) published: u64,
-    pub(crate) refused: u64,
-    /// Whether one subscription alone got them, past duplicate detection.
-    pub(crate) is_directed: bool,
-}
-
 /// Reads where to begin.
 pub(crate) fn parse_start(text: &str) -> Result<StartFrom> {
     match text {
@@ -120,25 +98,6 @@ pub(crate) async fn feed(system: &System, request: FeedRequest) -> Result<FeedAn
     }
     let changes = changes.iter().map(ChangeRow::try_from).collect::<Result<_>>()?;
     Ok(FeedAnswer { changes, places })
-}
-
-/// Sends the events of a container again, up to now.
-pub(crate) async fn replay(system: &System, request: &ReplayRequest) -> Result<ReplayRow> {
-    let data = system.container(&request.container).await?;
-    let publisher = match &request.subscription {
-        Some(name) => system.messages.publisher_to_one(&request.to, name)?,
-        None => system.messages.publisher(&request.to).await?,
-    };
-    let source = system.source_of(&data);
-    let replay = Replay::new(&data, publisher)
-        .from(parse_start(&request.from)?)
-        .like(&relaying::options(&system.config, &source));
-    let report = replay.run(&|_| ()).await?;
-    Ok(ReplayRow {
-        published: report.published,
-        refused: report.refused,
-        is_directed: request.subscription.is_some(),
-    })
 }
 
 /// Reads a page of each place until there are enough changes.

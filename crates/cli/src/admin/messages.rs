@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use millstream_backend_nats::{AsideMessage, Connection, NatsTopic};
+use millstream_backend_nats::{AsideMessage, Connection, DeadLetters, NatsTopic};
 use millstream_broker::{Counts, MessageState, PeekedMessage};
 use millstream_core::PropertyValue;
 use serde::{Deserialize, Serialize};
@@ -125,17 +125,27 @@ async fn nats_peek(
     from: u64,
     messages_max: usize,
 ) -> Result<Vec<PeekedRow>> {
-    let parts: Vec<&str> = path.split('/').collect();
-    let [topic, "Subscriptions", subscription, "$DeadLetterQueue"] = parts[..] else {
+    let Some(letters) = nats_dead_letters(connection, path).await? else {
         return Err(Failure::usage(
             "on NATS only dead letters can be looked at, such as \
              events/Subscriptions/default/$DeadLetterQueue; the nats command shows the streams",
         ));
     };
-    let topic = messages::open(connection, topic).await?;
-    let letters = topic.dead_letters(subscription)?;
     let found = letters.list(from.saturating_sub(1), messages_max).await?;
     Ok(found.into_iter().map(PeekedRow::from).collect())
+}
+
+/// The dead letters that a path names; none if it names something else.
+pub(super) async fn nats_dead_letters(
+    connection: &Connection,
+    path: &str,
+) -> Result<Option<DeadLetters>> {
+    let parts: Vec<&str> = path.split('/').collect();
+    let [topic, "Subscriptions", subscription, "$DeadLetterQueue"] = parts[..] else {
+        return Ok(None);
+    };
+    let topic = messages::open(connection, topic).await?;
+    Ok(Some(topic.dead_letters(subscription)?))
 }
 
 impl From<AsideMessage> for PeekedRow {

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::failure::{Failure, Result};
 use crate::system::System;
 
-/// Most changes of a parked key that are shown.
-const SHOWN_MAX: usize = 1_000;
+/// Most changes of a parked key in one answer.
+const CHANGES_MAX: usize = 1_000;
 
 /// How far a relay is behind.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -62,6 +62,14 @@ pub(crate) struct ParkedChangeRow {
     pub(crate) attempts: u32,
     pub(crate) error: Option<String>,
     pub(crate) body: Option<String>,
+}
+
+/// Some changes of a parked key, and where to go on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ParkedChanges {
+    pub(crate) changes: Vec<ParkedChangeRow>,
+    /// None at the end.
+    pub(crate) after: Option<String>,
 }
 
 pub(crate) async fn lag(system: &System) -> Result<Vec<LagRow>> {
@@ -131,22 +139,17 @@ pub(crate) async fn parked_show(
     system: &System,
     relay: &str,
     key: &str,
-) -> Result<Vec<ParkedChangeRow>> {
+    after: Option<&str>,
+) -> Result<ParkedChanges> {
     let letters = system.relay(relay).await?.letters;
     let key = partition_key(key)?;
-    if letters.show(&key).await?.is_none() {
+    // Between two pages it may have been sent to its end.
+    if after.is_none() && letters.show(&key).await?.is_none() {
         return Err(Failure::other(format!("the relay {relay:?} has not parked the key {key}")));
     }
-    let mut rows: Vec<ParkedChangeRow> = Vec::new();
-    let mut after: Option<String> = None;
-    while rows.len() < SHOWN_MAX {
-        let max = SHOWN_MAX - rows.len();
-        let changes = letters.sequence(&key, after.as_deref(), max).await?;
-        let Some(last) = changes.last() else { break };
-        after = Some(last.id.clone());
-        rows.extend(changes.into_iter().map(ParkedChangeRow::from));
-    }
-    Ok(rows)
+    let changes = letters.sequence(&key, after, CHANGES_MAX).await?;
+    let after = changes.last().map(|it| it.id.clone());
+    Ok(ParkedChanges { changes: changes.into_iter().map(ParkedChangeRow::from).collect(), after })
 }
 
 /// Asks for redelivery of a key, or of all of them; says of how many.

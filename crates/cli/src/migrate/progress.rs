@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use millstream_core::Clock;
 
+use crate::progress::bar;
+
 /// How often a terminal is told.
 const INTERVAL: Duration = Duration::from_millis(100);
-const WIDTH: u64 = 20;
 
 /// The progress of one container, on a terminal.
 pub(super) struct Progress {
@@ -43,12 +44,8 @@ impl Progress {
 }
 
 fn line(name: &str, copied: u64, done: u64, newest: u64) -> String {
-    let part = |of: u64| done.min(newest).saturating_mul(of).checked_div(newest).unwrap_or(of);
-    let filled = usize::try_from(part(WIDTH)).unwrap_or_default();
-    let empty = usize::try_from(WIDTH).unwrap_or_default().saturating_sub(filled);
-    let bar = format!("{}{}", "#".repeat(filled), ".".repeat(empty));
-    let behind = newest.saturating_sub(done);
-    format!("{name}  [{bar}] {} %  {copied} changes, {behind} commits behind", part(100))
+    let (bar, behind) = (bar(done, newest), newest.saturating_sub(done));
+    format!("{name}  {bar}  {copied} changes, {behind} commits behind")
 }
 
 #[cfg(test)]

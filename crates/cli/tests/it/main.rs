@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may")]
 
+mod clearing;
 mod cluster;
 mod demonstration;
+mod nats_topics;
 mod process;
 #[path = "../../../backend-nats/tests/messages/server.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
@@ -11,3 +13,4 @@ mod server;
 mod settings;
 mod tools;
 mod traces;
+mod verify;

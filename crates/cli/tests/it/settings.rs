@@ -1,6 +1,6 @@
 use std::fs;
 
-use crate::process::run;
+use crate::process::{Up, run, succeed};
 
 #[track_caller]
 fn check(config: &str, arguments: &[&str], code: i32, expected: &str) {
@@ -32,10 +32,18 @@ enforce_throughput = false
 
 [relay]
 topic = \"events\"
-subscriptions = [\"default\"]
+duplicate_window_seconds = 600
 source = \"millstream\"
 raw = false
 leases_per_range = 4
+
+[[relay.subscriptions]]
+name = \"default\"
+sessions = true
+lock_seconds = 60
+deliveries_max = 10
+ttl_seconds = 1209600
+dead_letter_expired = false
 
 [[webhooks]]
 name = \"a\"
@@ -80,6 +88,13 @@ fn wrong_settings_are_told_in_a_sentence() {
     );
     for command in [&["up", "--listen", "127.0.0.1:0"][..], &["config", "check"]] {
         check(
+            "[relay]\nsubscriptions = [{ name = \"paid\", filter = \"sys.Label = 'Paid\" }]",
+            command,
+            2,
+            "millstream: the subscription \"paid\": could not read the filter \"sys.Label = \
+             'Paid\": expected ' to end what begins at column 13, found the end\n",
+        );
+        check(
             "[[webhooks]]\nname = \"a\"\nurl = \"http://localhost/\"\nsecret_env = \"NOT_SET\"",
             command,
             2,
@@ -93,6 +108,42 @@ fn wrong_settings_are_told_in_a_sentence() {
              begin with http:// or https:// and a host\n",
         );
     }
+}
+
+#[test]
+fn certificates_and_keys_are_tried_before_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    fs::write(path.join("empty.pem"), "nothing\n").unwrap();
+    let config = "[gateway]\ncertificate = \"empty.pem\"\ncertificate_key = \"key.pem\"\n";
+    fs::write(path.join("millstream.toml"), config).unwrap();
+    for command in [&["up", "--listen", "127.0.0.1:0"][..], &["config", "check"]] {
+        let ended = run(path, command);
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.err.contains("key.pem: No such file"), "{ended:?}");
+    }
+    fs::write(path.join("key.pem"), "nothing\n").unwrap();
+    let ended = run(path, &["config", "check"]);
+    assert!(ended.err.contains("empty.pem: there is no certificate in it"), "{ended:?}");
+    // The one that is made at the start serves as one that is named.
+    fs::remove_file(path.join("millstream.toml")).unwrap();
+    assert_eq!(Up::start(path, &[]).stop(), Some(0));
+    let made = succeed(path, &["config", "check"]);
+    assert!(made.contains("tls = true"), "{made}");
+    let open = run(path, &["config", "check", "--listen", "0.0.0.0:8081"]);
+    assert_eq!(open.code, Some(2), "{open:?}");
+}
+
+#[test]
+fn what_is_shown_can_be_used_as_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("millstream.toml");
+    let table = "{ name = \"paid\", filter = \"sys.Label = 'Paid'\", ttl_seconds = 0 }";
+    fs::write(&file, format!("[relay]\nsubscriptions = [\"all\", {table}]")).unwrap();
+    let shown = succeed(directory.path(), &["config", "check"]);
+    assert!(shown.contains("filter = \"sys.Label = 'Paid'\""), "{shown}");
+    fs::write(&file, &shown).unwrap();
+    assert_eq!(succeed(directory.path(), &["config", "check"]), shown);
 }
 
 #[test]

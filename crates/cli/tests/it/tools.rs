@@ -6,13 +6,13 @@ use millstream_core::{Clock, SystemClock};
 
 use crate::process::{Up, eventually, run, run_with_input, succeed};
 
-fn event(key: &str, number: u32) -> String {
+pub(crate) fn event(key: &str, number: u32) -> String {
     format!(
         r#"{{"id":"00000000-0000-7000-8000-{number:012}","partitionKey":"{key}","type":"domainEvent","action":"Made","entityId":"e","createdAt":"2026-02-09T11:07:37Z","data":{{"n":{number}}}}}"#
     )
 }
 
-fn import(directory: &Path, lines: &[String]) {
+pub(crate) fn import(directory: &Path, lines: &[String]) {
     let ended = run_with_input(directory, &["import", "app/data"], &lines.join("\n"));
     assert_eq!((ended.code, ended.out.as_str()), (Some(0), ""), "{ended:?}");
     assert_eq!(ended.err, format!("imported {} items\n", lines.len()));
@@ -31,6 +31,9 @@ fn imported_events_are_relayed_peeked_exported_and_replayed() {
             format!("millstream_broker_messages{{path=\"{subscription}\",state=\"active\"}}");
         up.metric(&counts) == 250.0
     });
+    assert_eq!(up.metric("millstream_broker_kept_messages{entity=\"events\"}"), 250.0);
+    assert_eq!(up.metric("millstream_broker_kept_messages_max{entity=\"events\"}"), 2e6);
+    assert_eq!(up.metric("millstream_broker_nearly_full{entity=\"events\"}"), 0.0);
     let peeked = succeed(path, &["peek", subscription, "--max", "1", "--json"]);
     assert!(peeked.contains(r#""body": "{\"n\":1}""#), "{peeked}");
     let feed = succeed(path, &["feed", "read", "app/data", "--json"]);
@@ -98,6 +101,84 @@ fn events_are_replayed_to_one_subscription_and_the_others_get_nothing() {
 }
 
 #[test]
+fn subscriptions_are_made_and_changed_as_the_file_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let configure = |text: &str| {
+        let text = format!("log = \"info\"\n[relay]\nsubscriptions = [{text}]\n");
+        fs::write(path.join("millstream.toml"), text).unwrap();
+    };
+    let active = |up: &Up, name: &str| {
+        let path = format!("events/Subscriptions/{name}");
+        up.metric(&format!("millstream_broker_messages{{path=\"{path}\",state=\"active\"}}"))
+    };
+    configure(
+        r#""all", { name = "made", filter = "sys.Label = 'Made'" },
+                 { name = "other", filter = "sys.Label = 'Other'" }"#,
+    );
+    let up = Up::start(path, &[]);
+    import(path, &[event("a", 1), event("a", 2)]);
+    eventually("all are sent", || active(&up, "all") == 2.0);
+    assert_eq!((active(&up, "made"), active(&up, "other")), (2.0, 0.0));
+    assert_eq!(up.stop(), Some(0));
+
+    // What was left out stays; messages whose time is over go although nobody takes them.
+    configure(
+        r#"{ name = "all", ttl_seconds = 1 }, "made",
+                 { name = "other", filter = "TRUE", sessions = false }"#,
+    );
+    let up = Up::start(path, &[]);
+    eventually("they are gone", || active(&up, "all") == 0.0);
+    import(path, &[event("a", 3)]);
+    eventually("the new filter holds", || active(&up, "other") == 1.0);
+    assert_eq!(active(&up, "made"), 3.0);
+    let kept = succeed(path, &["topics", "--json"]);
+    assert!(!kept.contains("\"requiresSession\": false,\n    \"counts\": {"), "{kept}");
+    assert_eq!(up.stop(), Some(0));
+}
+
+#[test]
+fn a_replay_begins_with_a_commit_of_a_range_and_ends_where_it_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    fs::write(path.join("millstream.toml"), "ranges = 2\n").unwrap();
+    let up = Up::start(path, &[]);
+    // One commit each; these keys are in different ranges.
+    for number in 1..=20 {
+        import(path, &[event(if number % 2 == 0 { "a" } else { "b" }, number)]);
+    }
+    let replay = |more: &[&str]| {
+        let arguments = ["replay", "--to", "events", "--subscription", "default", "--json"];
+        run(path, &[&arguments[..], more].concat())
+    };
+    let refused = replay(&["--from", "lsn:6"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    let (_, ranges) = refused.err.split_once("--keys: ").expect("it names the ranges");
+    let published: Vec<u64> = ranges
+        .trim_end()
+        .split(" or ")
+        .map(|keys| {
+            let ended = replay(&["--from", "lsn:6", "--keys", keys]);
+            assert_eq!(ended.code, Some(0), "{ended:?}");
+            serde_json::from_str::<serde_json::Value>(&ended.out).unwrap()["published"]
+                .as_u64()
+                .unwrap()
+        })
+        .collect();
+    assert_eq!(published, [5, 5]);
+    let cut = replay(&["--from", "beginning", "--max", "13"]);
+    assert!(cut.out.contains("\"published\": 13"), "{cut:?}");
+    assert!(cut.out.contains("\"hasMore\": true"), "{cut:?}");
+    for wrong in [["lsn:six", "[,FF)"], ["tomorrow", "[,FF)"], ["beginning", "all"]] {
+        let refused = replay(&["--from", wrong[0], "--keys", wrong[1]]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+    }
+    assert_eq!(up.stop(), Some(0));
+    let after = replay(&["--from", "beginning"]);
+    assert!(after.out.contains("\"published\": 20"), "{after:?}");
+}
+
+#[test]
 fn events_that_cannot_be_sent_are_parked_until_somebody_decides() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
@@ -127,6 +208,22 @@ fn events_that_cannot_be_sent_are_parked_until_somebody_decides() {
     let nobody = run(path, &["parked", "show", "nobody", "a"]);
     assert_eq!(nobody.code, Some(2), "{nobody:?}");
     assert!(nobody.err.starts_with("millstream: there is no relay \"nobody\""), "{nobody:?}");
+    assert_eq!(up.stop(), Some(0));
+}
+
+#[test]
+fn all_events_of_a_parked_key_are_shown_however_many() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let up = Up::start(path, &[]);
+    let key = "k".repeat(200);
+    let lines: Vec<String> = (1..=1_100).map(|it| event(&key, it)).collect();
+    import(path, &lines);
+    eventually("all are parked", || {
+        succeed(path, &["parked", "list", "--json"]).contains("\"parked\": 1100")
+    });
+    let shown = succeed(path, &["parked", "show", "events", &key]);
+    assert_eq!(shown.lines().count(), 1_101);
     assert_eq!(up.stop(), Some(0));
 }
 

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use futures_util::stream::iter;
 use millstream_core::{KeyRange, Timestamp};
 
-use crate::audit::{AuditedLease, AuditedState, audit};
+use crate::audit::{AuditedLease, audit};
 use crate::bootstrap::container_recreated;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fence::Tenure;
@@ -191,11 +191,11 @@ impl Instance {
         strays: &[(String, Lease)],
     ) {
         let mut audited: Vec<AuditedLease> =
-            leases.iter().map(|(id, lease)| audited(id, &lease.document)).collect();
+            leases.iter().map(|(id, lease)| AuditedLease::of(id, &lease.document)).collect();
         let coverage = audit(&[KeyRange::all()], &audited);
         // Nobody processes a stray, so it fills no hole.
         let strays = strays.iter().filter(|(_, it)| it.container == control.container);
-        audited.extend(strays.map(|(id, lease)| self::audited(id, lease)));
+        audited.extend(strays.map(|(id, lease)| AuditedLease::of(id, lease)));
         let overlaps = audit(&[KeyRange::all()], &audited).overlaps;
         if overlaps.len() != self.told_overlaps {
             self.told_overlaps = overlaps.len();
@@ -493,13 +493,4 @@ impl Instance {
         self.setup.metrics.count(metrics::STORE_ERRORS, 1);
         self.setup.notifier.tell(Notification::StoreFailed { keys: None, error });
     }
-}
-
-fn audited(id: &str, lease: &Lease) -> AuditedLease {
-    let state = match lease.state {
-        LeaseState::Active => AuditedState::Active,
-        LeaseState::Splitting => AuditedState::Splitting { children: lease.children.clone() },
-        LeaseState::Retired => AuditedState::Retired,
-    };
-    AuditedLease { id: id.to_owned(), keys: lease.keys.clone(), state }
 }

@@ -520,6 +520,20 @@ fn the_status_shows_members_and_leases() {
 }
 
 #[test]
+fn keys_without_a_lease_are_found() {
+    for path in PATHS {
+        let world = World::started(path, 2);
+        let coverage = block_on(operations(&world).coverage()).unwrap();
+        assert!(coverage.is_whole(), "{coverage:?}");
+        let lease = world.leases().remove(1);
+        let (keys, document) = (lease.document.keys.clone(), lease.document.clone());
+        world.replace(&lease, Lease { state: LeaseState::Retired, ..document });
+        let coverage = block_on(operations(&world).coverage()).unwrap();
+        assert_eq!((coverage.holes, coverage.overlaps.len()), (vec![keys], 0));
+    }
+}
+
+#[test]
 fn the_futures_can_move_between_threads() {
     fn check<T: Send>(_: T) {}
     let world = World::started("/id", 1);

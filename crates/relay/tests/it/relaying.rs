@@ -196,3 +196,38 @@ fn sent_events_can_be_replayed_from_a_position() {
     }
     assert_eq!(publisher.ids(), ["k0-1", "k0-2"]);
 }
+
+#[test]
+fn a_replay_goes_on_step_by_step_up_to_the_newest_commit_at_its_begin() {
+    let world = World::new();
+    // More than a page of the feed.
+    commit_all(&world, 3, 200);
+    let publisher = Arc::new(Scripted::new(usize::MAX));
+    let replay = || Replay::new(&world.data, publisher.clone());
+    let mut todo = block_on(replay().begin()).unwrap();
+    assert_eq!(publisher.ids().len(), 0);
+    let ahead: u64 = todo.iter().map(|it| it.until.as_u64() - it.passed.as_u64()).sum();
+    assert_eq!(ahead, 600);
+    world.commit("k0", "k0-200", "Changed", 0);
+    let mut steps = 0;
+    while let Some(part) = todo.pop() {
+        let step = block_on(replay().step(part, u64::MAX)).unwrap();
+        todo.extend(step.rest);
+        steps += 1;
+    }
+    assert!(1 < steps, "{steps}");
+    check_order(&publisher.ids(), 3, 200);
+}
+
+#[test]
+fn a_step_of_a_replay_can_be_cut_off() {
+    let world = World::new();
+    commit_all(&world, 1, 5);
+    let publisher = Arc::new(Scripted::new(usize::MAX));
+    let replay = Replay::new(&world.data, publisher.clone());
+    let mut parts = block_on(replay.begin()).unwrap();
+    parts.retain(|it| 0 < it.until.as_u64());
+    let step = block_on(replay.step(parts[0].clone(), 2)).unwrap();
+    assert_eq!((step.report.published, step.rest), (2, parts[..1].to_vec()));
+    assert_eq!(publisher.ids(), ["k0-0", "k0-1"]);
+}
