@@ -91,8 +91,9 @@ impl Inspection {
         self.entities += 1;
         let partition = document.partition();
         let head = self.head(container, &partition).await?;
-        let Some(head) = head else { return Ok(()) };
-        let mut entity = load::empty(document, head.next_sequence);
+        // Where there is none, a broker died between making the entity and its first commit.
+        let next_sequence = head.map_or(1, |it| it.next_sequence);
+        let mut entity = load::empty(document, next_sequence);
         // The segments before, up to where.
         let mut end = 0;
         let scope = ScanScope::Partition(PartitionKey::from(partition.as_str()));
@@ -114,10 +115,10 @@ impl Inspection {
             Ok(())
         })
         .await?;
-        if head.next_sequence < end {
-            let (name, next) = (&document.name, head.next_sequence);
+        if next_sequence < end {
+            let name = &document.name;
             self.problems.push(format!(
-                "{name:?} has messages up to number {}, but would give {next} to the next",
+                "{name:?} has messages up to number {}, but would give {next_sequence} to the next",
                 end - 1
             ));
         }
@@ -145,10 +146,6 @@ impl Inspection {
     async fn head(&mut self, container: &Container, partition: &str) -> Result<Option<Head>> {
         let key = PartitionKey::from(partition);
         let Some(item) = container.documents.read(&key, &item_id(HEAD)).await? else {
-            // A broker that was never opened has nothing, and nothing is wrong with it.
-            if partition != CATALOG {
-                self.problems.push(format!("{partition:?} has lost the document of its commits"));
-            }
             return Ok(None);
         };
         match stored::parse(&item.body) {
