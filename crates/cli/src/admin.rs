@@ -9,6 +9,8 @@ mod feed;
 mod messages;
 mod relays;
 mod replay;
+mod scheduled;
+mod strangers;
 mod transfer;
 
 use serde::{Deserialize, Serialize};
@@ -22,6 +24,8 @@ pub(crate) use crate::admin::relays::{
 pub(crate) use crate::admin::replay::{
     ReplayAnswer, ReplayPlace, ReplayRequest, parse_keys, parse_replay_start,
 };
+pub(crate) use crate::admin::scheduled::{ScheduledRow, count_scheduled};
+pub(crate) use crate::admin::strangers::strangers;
 pub(crate) use crate::admin::transfer::LinesAnswer;
 use crate::failure::Result;
 use crate::system::System;
@@ -44,6 +48,12 @@ pub(crate) enum Request {
     ParkedRedrive { relay: String, key: Option<String> },
     /// Throws a parked key away.
     ParkedDiscard { relay: String, key: String },
+    /// Events that are not due.
+    Scheduled,
+    /// Throws one of them away.
+    ScheduledDiscard { relay: String, id: String },
+    /// Lets go of a relay that is not in the settings.
+    Forget { relay: String },
     /// Looks at messages.
     Peek { path: String, from: u64, max: usize, session: Option<String> },
     /// How many messages would be thrown away.
@@ -75,6 +85,9 @@ pub(crate) enum Answer {
     Redriven(u64),
     /// How many changes were thrown away.
     Discarded(u64),
+    Scheduled(Vec<ScheduledRow>),
+    /// How many documents a relay had.
+    Forgotten(u64),
     Peek(Vec<PeekedRow>),
     Waiting(WaitingRow),
     /// How many messages were thrown away.
@@ -103,6 +116,11 @@ pub(crate) async fn execute(system: &System, request: Request) -> Result<Answer>
         Request::ParkedDiscard { relay, key } => {
             Answer::Discarded(relays::discard(system, &relay, &key).await?)
         }
+        Request::Scheduled => Answer::Scheduled(scheduled::scheduled(system).await?),
+        Request::ScheduledDiscard { relay, id } => {
+            Answer::Discarded(scheduled::discard_scheduled(system, &relay, &id).await?)
+        }
+        Request::Forget { relay } => Answer::Forgotten(strangers::forget(system, &relay).await?),
         Request::Peek { path, from, max, session } => {
             Answer::Peek(messages::peek(system, &path, from, max, session.as_deref()).await?)
         }

@@ -81,6 +81,24 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ParkedCommand,
     },
+    /// Looks at events that relays keep until they are due
+    ///
+    /// The broker in the store holds scheduled messages itself; webhooks and topics on NATS cannot.
+    Scheduled {
+        #[command(subcommand)]
+        command: ScheduledCommand,
+    },
+    /// Lets go of a relay that is no longer in the settings
+    ///
+    /// Events that it has not sent are held for it for ever, until this is done. Its position and
+    /// what it has parked are removed. Nobody must run it any more.
+    Forget {
+        /// The relay, as `lag` shows it
+        relay: String,
+        /// Does it; without this it is only said what would be done
+        #[arg(long)]
+        yes: bool,
+    },
     /// Looks at messages without taking them
     Peek {
         /// A queue, topic/Subscriptions/name, or one of these with /$DeadLetterQueue behind it
@@ -247,6 +265,22 @@ pub(crate) struct FeedArguments {
     pub(crate) all_versions: bool,
     #[command(flatten)]
     pub(crate) form: Form,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ScheduledCommand {
+    /// Lists them
+    List {
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Throws one away: it is never sent
+    Discard {
+        /// The relay, as `scheduled list` shows it
+        relay: String,
+        /// The id, as `scheduled list` shows it
+        id: String,
+    },
 }
 
 #[derive(Debug, Subcommand)]

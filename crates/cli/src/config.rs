@@ -14,6 +14,9 @@ use crate::failure::{Failure, Result};
 use crate::places::Place;
 use crate::traces;
 
+/// Most webhooks: sixteen readers can hold the events of a container, and one is the relay.
+const WEBHOOKS_MAX: usize = 15;
+
 /// The file that is read when none is named, if it is there.
 pub(crate) const DEFAULT_FILE: &str = "millstream.toml";
 
@@ -247,6 +250,10 @@ impl Config {
     /// The same with what was left out. On NATS receivers choose most of it.
     pub(crate) fn filled(&self) -> Result<Self> {
         let mut config = self.clone();
+        config.store = self.store_place()?.shown();
+        if !self.broker.is_empty() {
+            config.broker = Place::parse("broker", &self.broker)?.shown();
+        }
         if self.broker_url()?.is_none() {
             config.relay = self.relay.filled()?;
         } else {
@@ -278,8 +285,8 @@ impl Config {
     /// Refuses what cannot work, with a sentence that says what to write instead.
     fn check(&self) -> Result<()> {
         let is_on_nats = self.broker_url()?.is_some();
-        if !(1..=1000).contains(&self.ranges) {
-            return Err(Failure::usage("ranges must be between 1 and 1000"));
+        if !(1..=1024).contains(&self.ranges) {
+            return Err(Failure::usage("ranges must be between 1 and 1024"));
         }
         self.relay.check(is_on_nats)?;
         if self.gateway.certificate.is_some() != self.gateway.certificate_key.is_some() {
@@ -289,6 +296,21 @@ impl Config {
             ));
         }
         traces::check(&self.traces)?;
+        self.check_webhooks()
+    }
+
+    fn check_webhooks(&self) -> Result<()> {
+        if WEBHOOKS_MAX < self.webhooks.len() {
+            return Err(Failure::usage(format!("there are more than {WEBHOOKS_MAX} webhooks")));
+        }
+        let is_plain = |it: char| it.is_ascii_alphanumeric() || ['-', '_', '.'].contains(&it);
+        for WebhookConfig { name, .. } in &self.webhooks {
+            if !(1..=64).contains(&name.len()) || !name.chars().all(is_plain) {
+                return Err(Failure::usage(format!(
+                    "a webhook is called {name:?}: write 1 to 64 letters, digits, '-', '_' or '.'"
+                )));
+            }
+        }
         let mut names: Vec<&str> = self.webhooks.iter().map(|it| it.name.as_str()).collect();
         names.sort_unstable();
         if let Some(twice) = names.windows(2).find(|it| it[0] == it[1]) {
@@ -358,6 +380,14 @@ mod tests {
         assert_eq!((traces.service.as_str(), traces.headers.as_str()), ("shop", "a=b"));
     }
 
+    #[test]
+    fn settings_are_shown_without_secrets() {
+        let text = "store = \"nats://ada:secret@here:4222\"\nbroker = \"nats://t0ken@there\"";
+        let shown = Config::load(&written(text).1, nothing).unwrap().filled().unwrap();
+        assert_eq!(shown.store, "nats://here:4222");
+        assert!(!shown.broker.contains("t0ken"), "{}", shown.broker);
+    }
+
     #[track_caller]
     fn check_refused(text: &str, expected: &str) {
         let (_directory, overrides) = written(text);
@@ -373,7 +403,12 @@ mod tests {
         check_refused("store = \"cosmos+http://localhost\"", "broker is missing");
         check_refused("broker = \"cosmos+http://localhost\"", "takes no messages");
         check_refused("broker = \"file:a\"", "leave it out");
-        check_refused("ranges = 0", "between 1 and 1000");
+        check_refused("ranges = 0", "between 1 and 1024");
+        check_refused("[[webhooks]]\nname = \"a:b\"\nurl = \"http://a\"", "1 to 64 letters");
+        let many: String = (0..16)
+            .map(|it| format!("[[webhooks]]\nname = \"a{it}\"\nurl = \"http://a\"\n"))
+            .collect();
+        check_refused(&many, "more than 15 webhooks");
         check_refused("stroe = \"file:a\"", "unknown field");
         check_refused("[relay]\ntopic = \"\"", "name the topic");
         check_refused("[traces]\nendpoint = \"here\"", "the address of a collector");

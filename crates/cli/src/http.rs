@@ -11,12 +11,15 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tokio::task::AbortHandle;
 
-use crate::admin::{self, Request};
+use millstream_store::StoreStatistics;
+
+use crate::admin::{self, Request, count_scheduled};
 use crate::demo::DemoFigures;
 use crate::failure::Result;
 use crate::figures::{Figures, Page, label};
 use crate::messages::Messages;
 use crate::relaying::Board;
+use crate::retention::unsent;
 use crate::system::System;
 
 /// Largest request of a command: a page of an import.
@@ -123,6 +126,22 @@ fn consumers(demo: &DemoFigures, page: &mut Page) {
     }
 }
 
+/// What the store in a directory has done since it was opened.
+fn statistics(it: &StoreStatistics, page: &mut Page) {
+    let figures = [
+        ("millstream_store_commits_total", "counter", it.commits),
+        ("millstream_store_groups_total", "counter", it.groups),
+        ("millstream_store_syncs_total", "counter", it.syncs),
+        ("millstream_store_logged_bytes_total", "counter", it.logged_bytes),
+        ("millstream_store_flushes_total", "counter", it.flushes),
+        ("millstream_store_buffered_bytes", "gauge", it.buffered_bytes),
+        ("millstream_store_table_bytes", "gauge", it.table_bytes),
+    ];
+    for (name, kind, value) in figures {
+        page.add(name, kind, "", value);
+    }
+}
+
 /// How full queues and topics are. Those on NATS have no limit of messages.
 fn room(service: &Service, page: &mut Page) -> Result<()> {
     let Messages::Own(broker) = &service.system.messages else { return Ok(()) };
@@ -165,8 +184,26 @@ async fn page(service: &Service) -> Result<String> {
         page.add("millstream_relay_lag_commits", "gauge", &label, lag.commits);
     }
     for lag in &lags {
-        let (label, seconds) = (label("relay", &lag.relay), lag.seconds.unwrap_or(0.0));
-        page.add("millstream_relay_lag_seconds", "gauge", &label, seconds);
+        let Some(seconds) = lag.seconds else { continue };
+        page.add("millstream_relay_lag_seconds", "gauge", &label("relay", &lag.relay), seconds);
+    }
+    for lag in &lags {
+        let (label, is_expired) = (label("relay", &lag.relay), u8::from(lag.expired));
+        page.add("millstream_relay_position_expired", "gauge", &label, is_expired);
+    }
+    let unsent = unsent(&service.system, &lags).await?;
+    for it in &unsent {
+        let (label, age) = (label("relay", &it.relay), it.age.as_secs_f64());
+        page.add("millstream_relay_unsent_age_seconds", "gauge", &label, age);
+    }
+    for it in &unsent {
+        let (label, ttl) = (label("relay", &it.relay), it.time_to_live.as_secs_f64());
+        page.add("millstream_relay_unsent_ttl_seconds", "gauge", &label, ttl);
+    }
+    for view in &views {
+        let count = count_scheduled(&service.system, &view.name).await?;
+        let label = label("relay", &view.name);
+        page.add("millstream_relay_scheduled_events", "gauge", &label, count);
     }
     for view in &views {
         let parked = parked(&service.system, &view.name).await?;
@@ -190,6 +227,9 @@ async fn page(service: &Service) -> Result<String> {
         }
     }
     room(service, &mut page)?;
+    if let Some(store) = &service.system.store.directory {
+        statistics(&store.statistics(), &mut page);
+    }
     if let Some(demo) = &service.demo {
         consumers(demo, &mut page);
     }

@@ -22,6 +22,7 @@ mod places;
 mod progress;
 mod relaying;
 mod replaying;
+mod retention;
 mod show;
 mod system;
 mod tail;
@@ -40,6 +41,7 @@ use tracing_subscriber::EnvFilter;
 use crate::admin::{Answer, ParkedChanges, Request};
 use crate::arguments::{
     Arguments, Command, ConfigCommand, FeedArguments, FeedCommand, Form, ParkedCommand,
+    ScheduledCommand,
 };
 use crate::clearing::{purge, resubmit};
 use crate::client::{Client, misunderstood};
@@ -95,6 +97,13 @@ async fn run(arguments: Arguments) -> Result<()> {
         Command::Lag { form } => ask(&config, Request::Lag, form).await,
         Command::Leases { form } => ask(&config, Request::Leases, form).await,
         Command::Parked { command } => parked(&config, command).await,
+        Command::Scheduled { command: ScheduledCommand::List { form } } => {
+            ask(&config, Request::Scheduled, form).await
+        }
+        Command::Scheduled { command: ScheduledCommand::Discard { relay, id } } => {
+            ask(&config, Request::ScheduledDiscard { relay, id }, Form { json: false }).await
+        }
+        Command::Forget { relay, yes } => forget(&config, relay, yes).await,
         Command::Peek { path, from, max, session, form } => {
             ask(&config, Request::Peek { path, from, max, session }, form).await
         }
@@ -107,6 +116,16 @@ async fn run(arguments: Arguments) -> Result<()> {
         Command::Migrate(arguments) => migrate(arguments).await,
         Command::Verify { form } => verify(&config, form.json).await,
     }
+}
+
+async fn forget(config: &Config, relay: String, yes: bool) -> Result<()> {
+    if !yes {
+        return Err(Failure::usage(format!(
+            "the position of {relay:?} and what it has parked would be removed, and unsent events \
+             would expire: add --yes to do so"
+        )));
+    }
+    ask(config, Request::Forget { relay }, Form { json: false }).await
 }
 
 async fn feed(config: &Config, command: FeedCommand) -> Result<()> {

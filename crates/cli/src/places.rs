@@ -28,6 +28,8 @@ pub(crate) enum Place {
 #[derive(Clone)]
 pub(crate) struct OpenStore {
     pub(crate) containers: Arc<dyn Containers>,
+    /// Where it is in a directory: this process is the only one that has it, and it has figures.
+    pub(crate) directory: Option<Store>,
     /// Where it is on NATS: it needs somebody who removes what has expired.
     pub(crate) nats: Option<NatsStore>,
 }
@@ -44,7 +46,7 @@ impl Place {
             return Ok(Self::Nats(text.to_owned()));
         }
         if text.starts_with("cosmos+") {
-            let key = std::env::var(COSMOS_KEY).ok();
+            let key = std::env::var(COSMOS_KEY).ok().filter(|it| !it.is_empty());
             let address = Address::parse(text, key.as_deref())
                 .map_err(|error| Failure::usage(format!("{what} is wrong: {}", error.report())))?;
             return Ok(Self::Cosmos(address));
@@ -72,16 +74,19 @@ impl Place {
     pub(crate) async fn open(&self) -> Result<OpenStore> {
         match self {
             Self::Directory(path) => {
-                Ok(OpenStore { containers: Arc::new(Store::open(path)?), nats: None })
+                let store = Store::open(path)?;
+                let containers = Arc::new(store.clone());
+                Ok(OpenStore { containers, directory: Some(store), nats: None })
             }
             Self::Nats(url) => {
                 let store = NatsStore::open(connect(url).await?).await?;
-                Ok(OpenStore { containers: Arc::new(store.clone()), nats: Some(store) })
+                let containers = Arc::new(store.clone());
+                Ok(OpenStore { containers, directory: None, nats: Some(store) })
             }
             Self::Cosmos(address) => {
                 let clock = Arc::new(SystemClock::default());
                 let store = Cosmos::connect(address, clock, CosmosOptions::default()).await?;
-                Ok(OpenStore { containers: Arc::new(store), nats: None })
+                Ok(OpenStore { containers: Arc::new(store), directory: None, nats: None })
             }
         }
     }

@@ -19,7 +19,11 @@ const PAUSE: Duration = Duration::from_secs(3);
 /// soon others go on after the death of a process.
 const LEASE_DURATION: Duration = Duration::from_secs(5);
 const ROUND_INTERVAL: Duration = Duration::from_secs(1);
-/// The name of the instance in a directory; there is one. On NATS each has a name of its own.
+/// How often an endpoint is tried that fails at an event, and how long apart: three minutes.
+const WEBHOOK_ATTEMPTS: u32 = 10;
+const WEBHOOK_PAUSE_FIRST: Duration = Duration::from_millis(500);
+const WEBHOOK_PAUSE_MAX: Duration = Duration::from_secs(60);
+/// The name of the instance in a directory; there is one. On a network each has a name of its own.
 const INSTANCE: &str = "up";
 
 /// A relay that is to run.
@@ -90,16 +94,28 @@ impl Entry {
 
 /// The settings of a relay as the configuration has them.
 pub(crate) fn options(config: &Config, source: &str) -> RelayOptions {
-    let processor = ProcessorOptions::default()
+    let form = if config.relay.raw { MessageForm::Raw } else { MessageForm::CloudEvents };
+    RelayOptions::default().processor(processor_options(config)).form(form).source(source)
+}
+
+fn processor_options(config: &Config) -> ProcessorOptions {
+    ProcessorOptions::default()
         .start(StartPosition::Beginning)
         .batch_items_max(500)
         .in_flight_items_max(4_000)
         .checkpoint(RelayOptions::CHECKPOINT)
         .lease_duration(LEASE_DURATION)
         .round_interval(ROUND_INTERVAL)
-        .leases_per_range(config.relay.leases_per_range);
-    let form = if config.relay.raw { MessageForm::Raw } else { MessageForm::CloudEvents };
-    RelayOptions::default().processor(processor).form(form).source(source)
+        .leases_per_range(config.relay.leases_per_range)
+}
+
+/// The same for a webhook. An endpoint that fails at an event may be a bad version of somebody's
+/// service, so it gets minutes before the key is parked; events of other keys go on meanwhile.
+pub(crate) fn webhook_options(config: &Config, source: &str) -> RelayOptions {
+    let processor = processor_options(config)
+        .attempts_max(WEBHOOK_ATTEMPTS)
+        .backoff(WEBHOOK_PAUSE_FIRST, WEBHOOK_PAUSE_MAX);
+    options(config, source).processor(processor)
 }
 
 /// Runs a relay until `shutdown`; one that fails is started again after a pause.
@@ -121,11 +137,11 @@ pub(crate) async fn keep_running(
     board.note(&plan.name, |it| it.trouble = Some("it has not started yet".to_owned()));
     let metrics: Arc<dyn Metrics> = figures;
     // Only one process can have a directory open, so whoever held the leases when this one began is
-    // gone. A relay of this process that failed may not have come to its end everywhere. On NATS
-    // there are others.
-    let (instance, mut is_first) = match &system.store.nats {
-        Some(_) => (format!("{INSTANCE}-{}", system.ids.next_id()), false),
-        None => (INSTANCE.to_owned(), true),
+    // gone. A relay of this process that failed may not have come to its end everywhere. Stores on
+    // a network have others.
+    let (instance, mut is_first) = match &system.store.directory {
+        Some(_) => (INSTANCE.to_owned(), true),
+        None => (format!("{INSTANCE}-{}", system.ids.next_id()), false),
     };
     while !shutdown.is_cancelled() {
         let mut relay = Relay::new(&plan.data, &system.leases, &plan.name)

@@ -1,6 +1,8 @@
 //! Answers as people read them.
 
-use crate::admin::{Answer, EntityRow, LagRow, LeaseRow, ParkedChangeRow, ParkedRow, PeekedRow};
+use crate::admin::{
+    Answer, EntityRow, LagRow, LeaseRow, ParkedChangeRow, ParkedRow, PeekedRow, ScheduledRow,
+};
 use crate::failure::Result;
 use crate::output::{counted, say, say_json, shortened, table};
 
@@ -16,6 +18,7 @@ pub(crate) fn show(answer: &Answer, json: bool) -> Result<()> {
         Answer::ParkedList(rows) if json => return say_json(rows),
         Answer::ParkedShow(page) if json => return say_json(&page.changes),
         Answer::Peek(rows) if json => return say_json(rows),
+        Answer::Scheduled(rows) if json => return say_json(rows),
         Answer::Topics(rows) => say(&topics(rows)),
         Answer::Lag(rows) => say(&lag(rows)),
         Answer::Leases(rows) => say(&leases(rows)),
@@ -26,6 +29,11 @@ pub(crate) fn show(answer: &Answer, json: bool) -> Result<()> {
         }
         Answer::Discarded(count) => {
             say(&format!("{} thrown away\n", counted(*count, "event was", "events were")));
+        }
+        Answer::Scheduled(rows) => say(&scheduled(rows)),
+        Answer::Forgotten(count) => {
+            let documents = counted(*count, "document", "documents");
+            say(&format!("events are no longer held for it, {documents} removed\n"));
         }
         Answer::Peek(rows) => say(&peek(rows)),
         Answer::Imported(count) => say(&format!("{count} items\n")),
@@ -71,7 +79,7 @@ fn lag(rows: &[LagRow]) -> String {
         .iter()
         .map(|row| {
             [
-                format!("{}{}", row.relay, if row.paused { " (paused)" } else { "" }),
+                format!("{}{}", row.relay, remark(row)),
                 row.container.clone(),
                 row.commits.to_string(),
                 row.seconds.map_or("unknown".to_owned(), |it| format!("{it:.1} s")),
@@ -80,6 +88,30 @@ fn lag(rows: &[LagRow]) -> String {
         })
         .collect();
     table(["RELAY", "CONTAINER", "COMMITS BEHIND", "OLDEST", "LEASES"], &rows)
+}
+
+/// What is special about a relay.
+fn remark(row: &LagRow) -> &'static str {
+    match row {
+        LagRow { configured: false, .. } => " (not in the settings)",
+        LagRow { expired: true, .. } => " (changes are missing)",
+        LagRow { paused: true, .. } => " (paused)",
+        LagRow { .. } => "",
+    }
+}
+
+fn scheduled(rows: &[ScheduledRow]) -> String {
+    if rows.is_empty() {
+        return "no relay keeps an event until it is due\n".to_owned();
+    }
+    let rows: Vec<[String; 5]> = rows
+        .iter()
+        .map(|row| {
+            let ScheduledRow { relay, due, partition_key, event, id } = row.clone();
+            [relay, due, partition_key, event, id]
+        })
+        .collect();
+    table(["RELAY", "DUE", "KEY", "EVENT", "ID"], &rows)
 }
 
 fn leases(rows: &[LeaseRow]) -> String {

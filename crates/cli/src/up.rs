@@ -15,6 +15,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use crate::admin::strangers;
 use crate::client::Address;
 use crate::config::{Config, WebhookConfig};
 use crate::demo::{self, Demo};
@@ -26,7 +27,8 @@ use crate::live::Live;
 use crate::output::say;
 use crate::places::Place;
 use crate::relaying::{self, Board, RelayPlan, keep_running};
-use crate::system::{self, RELAY, System, webhook_relay};
+use crate::retention;
+use crate::system::{self, RELAY, RelayName, System, webhook_relay};
 
 /// How often a store on NATS is rid of what has expired.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60);
@@ -61,6 +63,15 @@ pub(crate) async fn up(config: &Config, options: UpOptions) -> Result<()> {
     let running = plan.start(&system, &board, broker, &entrance, listener).await?;
     let running = Running { exporter, ..running };
     announce(config, &entrance, address, options.demo);
+    for stranger in strangers(&system).await? {
+        let RelayName { name, data } = stranger;
+        tracing::warn!(
+            reader = name,
+            container = %data,
+            "a reader that is no relay of the settings holds unsent events; if it is gone for \
+             good, `millstream forget` lets go of them"
+        );
+    }
 
     let mut live = Live::new(system.clone(), board, figures);
     tokio::select! {
@@ -164,6 +175,9 @@ impl Plan {
         }
         if let Some(store) = system.store.nats.clone() {
             work.spawn(maintain(store, Arc::clone(&system.clock), stop_work.clone()));
+        }
+        if system.store.directory.is_none() {
+            work.spawn(retention::watch(system.clone(), stop_work.clone()));
         }
         let server = entrance.server(system, listener, router).await?;
         let server = Stoppable::start(|shutdown| server.run(shutdown));
@@ -284,7 +298,7 @@ async fn webhook_plan(
 ) -> Result<RelayPlan> {
     let publisher: Arc<dyn Publisher> =
         Arc::new(webhook_publisher(webhook)?.clock(Arc::clone(&system.clock)));
-    let mut options = relaying::options(config, &config.relay.source);
+    let mut options = relaying::webhook_options(config, &config.relay.source);
     if webhook.all_documents {
         options = options.all_documents();
     }

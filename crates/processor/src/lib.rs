@@ -54,6 +54,7 @@ mod options;
 mod placement;
 mod plan;
 mod processor;
+mod removal;
 mod reset;
 mod retry;
 mod shared;
@@ -88,4 +89,5 @@ pub use crate::options::{
 };
 pub use crate::plan::{Action, Holder, Member, Plan, PlannedLease, Strategy, plan};
 pub use crate::processor::{Monitor, Processor, Started};
+pub use crate::removal::remove_processor;
 pub use crate::stored::{Failing, Handled, LeaseState, Mode, Owner, Schema};

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use millstream_core::{
-    BoxFuture, Clock, Container, ContainerSettings, IdSource, Publisher, SystemClock, TimeToLive,
+    BoxFuture, Clock, Container, ContainerSettings, IdSource, Publisher, SystemClock,
 };
 use millstream_processor::{LeaseLag, Metrics, Monitor, Notifications, Processor, Result, Started};
 use tokio_util::sync::CancellationToken;
@@ -213,17 +213,6 @@ impl RelayMonitor {
     #[must_use]
     pub fn lags(&self) -> Vec<LeaseLag> {
         self.leases.as_ref().map(Monitor::lags).unwrap_or_default()
-    }
-
-    /// The leases whose oldest unsent event is older than half of `time_to_live`. Unsent events are
-    /// kept, but whoever watches should know that the destination does not keep up.
-    #[must_use]
-    pub fn nearly_expired(&self, time_to_live: TimeToLive) -> Vec<LeaseLag> {
-        let TimeToLive::Seconds(seconds) = time_to_live else { return Vec::new() };
-        let half = std::time::Duration::from_secs(u64::from(seconds)) / 2;
-        let mut lags = self.lags();
-        lags.retain(|it| 0 < it.commits && it.seconds.is_some_and(|age| half <= age));
-        lags
     }
 
     pub(crate) fn published(&self, messages: usize) {

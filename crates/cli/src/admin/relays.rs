@@ -4,6 +4,7 @@ use millstream_core::PartitionKey;
 use millstream_processor::{ErrorKind, LeaseState, ParkedChange, ParkedSequence, ParkedState};
 use serde::{Deserialize, Serialize};
 
+use crate::admin::strangers::strangers;
 use crate::failure::{Failure, Result};
 use crate::system::System;
 
@@ -21,6 +22,10 @@ pub(crate) struct LagRow {
     pub(crate) seconds: Option<f64>,
     pub(crate) leases: usize,
     pub(crate) paused: bool,
+    /// Whether the feed no longer reaches back to where it is, so that changes are missing.
+    pub(crate) expired: bool,
+    /// Whether it is a relay of the settings; if not, nobody may read on and events are held.
+    pub(crate) configured: bool,
 }
 
 /// A lease of a relay.
@@ -74,7 +79,8 @@ pub(crate) struct ParkedChanges {
 
 pub(crate) async fn lag(system: &System) -> Result<Vec<LagRow>> {
     let mut rows = Vec::new();
-    for relay in &system.relays {
+    let strangers = strangers(system).await?;
+    for relay in system.relays.iter().chain(&strangers) {
         let Some(tools) = system.look(relay).await? else { continue };
         let Some(estimate) = if_started(tools.estimator.estimate().await)? else { continue };
         rows.push(LagRow {
@@ -82,8 +88,10 @@ pub(crate) async fn lag(system: &System) -> Result<Vec<LagRow>> {
             container: relay.data.to_string(),
             commits: estimate.commits,
             seconds: estimate.oldest.map(|it| it.as_secs_f64()),
+            expired: estimate.leases.iter().any(|it| it.expired),
             leases: estimate.leases.len(),
             paused: estimate.paused,
+            configured: !strangers.contains(relay),
         });
     }
     Ok(rows)

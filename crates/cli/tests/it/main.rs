@@ -7,6 +7,7 @@ mod cluster;
 mod demonstration;
 mod nats_topics;
 mod process;
+mod relays;
 #[path = "../../../backend-nats/tests/messages/server.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod server;
