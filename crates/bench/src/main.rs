@@ -62,8 +62,8 @@ usage: bench NAME [options]
   --long-seconds N   commit: length of the long run at 64 writers, 0 for none (120)
   --no-postgres      commit, relay: leave PostgreSQL out
   --overwrite-floor  commit: measure a floor that writes into existing blocks, too
-  --items N          processor: changes that are processed in a round; relay: events of the
-                     backlog (300000)
+  --items N          processor: changes that are processed in a round (300000); relay: events of
+                     the backlog (1000000)
   --percent N        feed, ttl, start: this part of the items only, for a quick look (100)
 ";
 

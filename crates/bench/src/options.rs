@@ -22,7 +22,7 @@ pub(crate) struct Options {
     pub(crate) postgres: bool,
     pub(crate) overwrite_floor: bool,
     pub(crate) percent: u64,
-    pub(crate) items: u64,
+    items: Option<u64>,
 }
 
 impl Default for Options {
@@ -37,7 +37,7 @@ impl Default for Options {
             postgres: true,
             overwrite_floor: false,
             percent: 100,
-            items: 300_000,
+            items: None,
         }
     }
 }
@@ -68,7 +68,7 @@ impl Options {
                 }
                 "--long-seconds" => options.long_seconds = number(&name, &value)?,
                 "--percent" => options.percent = number(&name, &value)?,
-                "--items" => options.items = number(&name, &value)?,
+                "--items" => options.items = Some(number(&name, &value)?),
                 "--directory" => options.directory = PathBuf::from(value),
                 _ => return Err(format!("there is no option {name:?}").into()),
             }
@@ -76,7 +76,7 @@ impl Options {
         if options.seconds == 0 || options.rounds == 0 || options.writers.contains(&0) {
             return Err("seconds, rounds and writers must be at least 1".into());
         }
-        if options.items == 0 {
+        if options.items == Some(0) {
             return Err("there must be at least 1 item".into());
         }
         Ok(options)
@@ -85,6 +85,11 @@ impl Options {
     /// The length of one round.
     pub(crate) fn duration(&self) -> Duration {
         Duration::from_secs(self.seconds)
+    }
+
+    /// How many items or events there are, unless told otherwise `default`.
+    pub(crate) fn items_or(&self, default: u64) -> u64 {
+        self.items.unwrap_or(default)
     }
 
     /// The part of `count` that was asked for, at least one.

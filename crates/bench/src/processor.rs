@@ -32,6 +32,8 @@ use crate::{
     workload::Shape,
 };
 
+/// Changes that are processed in a round unless told otherwise.
+const ITEMS: u64 = 300_000;
 /// More ranges than cores, as a container that was split has.
 const RANGES: u32 = 4;
 /// What a page of the feed holds for both the raw read and the processor, whose default it is.
@@ -53,8 +55,12 @@ pub(crate) async fn run(options: &Options) -> Result<Figures> {
         processors: 0,
     };
     let stopwatch = Stopwatch::start();
-    fill(&stage.items.documents, 0, options.items, Shape::CONTACT).await?;
-    eprintln!("{} items loaded in {:.1} s", options.items, stopwatch.elapsed().as_secs_f64());
+    fill(&stage.items.documents, 0, options.items_or(ITEMS), Shape::CONTACT).await?;
+    eprintln!(
+        "{} items loaded in {:.1} s",
+        options.items_or(ITEMS),
+        stopwatch.elapsed().as_secs_f64()
+    );
 
     let mut figures = Figures::default();
     compare(&mut stage, options, &mut figures).await?;
@@ -89,7 +95,7 @@ async fn compare(stage: &mut Stage, options: &Options, figures: &mut Figures) ->
         for turn in 0..READERS.len() {
             // Everyone is first once, in case being first is an advantage.
             let index = (turn + round) % READERS.len();
-            let pass = stage.pass(READERS[index], options.items).await?;
+            let pass = stage.pass(READERS[index], options.items_or(ITEMS)).await?;
             let Pass { changes_per_second, cost_us, processors } = pass;
             eprintln!(
                 "round {}, {:?}: {changes_per_second:.0} changes/s, {cost_us:.2} us of processor \
@@ -101,7 +107,7 @@ async fn compare(stage: &mut Stage, options: &Options, figures: &mut Figures) ->
         }
     }
     let [raw, serial, keyed] = passes;
-    let (items, rounds) = (options.items, options.rounds);
+    let (items, rounds) = (options.items_or(ITEMS), options.rounds);
     println!("{items} changes, {RANGES} ranges, pages of {PAGE_ITEMS}, median of {rounds} rounds:");
     for (name, passes) in [("raw feed", &raw), ("serial", &serial), ("keyed", &keyed)] {
         let middle = |of: fn(&Pass) -> f64| median(passes.iter().map(of));

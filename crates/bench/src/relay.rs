@@ -3,13 +3,14 @@
 //! PostgreSQL beside it.
 //!
 //! Store and broker share a directory and run in this process, as `millstream up` has them. Read
-//! `stage` first, then `latency`, `sustained`, `drain`, `peer`.
+//! `stage` first, then `latency`, `receiver`, `sustained`, `drain`, `peer`.
 
 mod drain;
 mod graphile;
 mod latency;
 mod nats;
 mod peer;
+mod receiver;
 mod stage;
 mod sustained;
 
@@ -21,6 +22,10 @@ pub(crate) async fn run(options: &Options) -> Result<Figures> {
     let directory = options.fresh_directory()?;
     let mut stage = Stage::open(directory.path()).await?;
     latency::measure(&mut stage, options, &mut figures).await?;
+    stage.close().await?;
+    let directory = options.fresh_directory()?;
+    let mut stage = Stage::open_with_sessions(directory.path()).await?;
+    latency::measure_sessions(&mut stage, options, &mut figures).await?;
     stage.close().await?;
     // A store of its own, so that what was measured before is not in the way.
     let directory = options.fresh_directory()?;

@@ -44,7 +44,7 @@ pub(super) async fn measure(
     options: &Options,
     figures: &mut Figures,
 ) -> Result<()> {
-    let mut numbers = Numbers(options.items);
+    let mut numbers = Numbers(options.items_or(crate::processor::ITEMS));
     let mut moderate = Vec::new();
     let mut alone = Vec::new();
     for round in 1..=options.rounds {

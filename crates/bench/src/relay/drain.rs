@@ -15,6 +15,8 @@ use crate::{
     workload::Random,
 };
 
+/// Events of the backlog.
+const BACKLOG: u64 = 1_000_000;
 /// Events of one commit of the backlog; an item is committed with them.
 const EVENTS_PER_COMMIT: u64 = 10;
 /// Tasks that load side by side, enough for large groups at the disk.
@@ -31,7 +33,7 @@ pub(super) async fn measure(
     options: &Options,
     figures: &mut Figures,
 ) -> Result<f64> {
-    let events = options.items.div_ceil(EVENTS_PER_COMMIT) * EVENTS_PER_COMMIT;
+    let events = options.items_or(BACKLOG).div_ceil(EVENTS_PER_COMMIT) * EVENTS_PER_COMMIT;
     let mut stage = Stage::open(directory).await?;
     let stopwatch = Stopwatch::start();
     fill(&stage.data.documents, events).await?;

@@ -9,14 +9,16 @@ use std::{
     time::Duration,
 };
 
-use millstream_broker::{Broker, ReceiveMode};
-use millstream_core::{Documents, Settlement};
-use tokio::task::{JoinHandle, JoinSet};
+use millstream_core::Documents;
+use tokio::task::JoinSet;
 
 use crate::{
     Options, Result,
     measure::{Histogram, Stopwatch, due},
-    relay::stage::{KEYS, PATH, POISONED, Stage, commit, event_number},
+    relay::{
+        receiver::{Receiver, Receiving},
+        stage::{KEYS, POISONED, Stage, commit},
+    },
     report::{Figures, optional},
     rounds::median,
     workload::Random,
@@ -27,10 +29,6 @@ const MODERATE: u64 = 300;
 const HIGH: u64 = 5_000;
 /// One commit in so many goes to the poisoned key, in all runs, so that the runs are alike.
 const POISONED_SHARE: u64 = 1_000;
-/// Most messages received at once.
-const MESSAGES_MAX: usize = 500;
-/// How long a run may take to deliver the rest.
-const REST_MAX: Duration = Duration::from_secs(60);
 
 /// Measures both rates, and the high one with a poisoned key too, in turns.
 pub(super) async fn measure(
@@ -39,7 +37,7 @@ pub(super) async fn measure(
     figures: &mut Figures,
 ) -> Result<()> {
     stage.start_relay().await?;
-    let mut runs = Runs::default();
+    let mut runs = Runs::new(Receiving::Together);
     let seconds = options.duration();
     // Nobody is measured while the relay takes its leases.
     runs.next(stage, MODERATE, Duration::from_secs(1), false).await?;
@@ -69,9 +67,34 @@ pub(super) async fn measure(
     Ok(())
 }
 
+/// Measures both rates at a subscription with sessions, whose receivers see that the events of each
+/// key come in order.
+pub(super) async fn measure_sessions(
+    stage: &mut Stage,
+    options: &Options,
+    figures: &mut Figures,
+) -> Result<()> {
+    stage.start_relay().await?;
+    let mut runs = Runs::new(Receiving::BySession);
+    runs.next(stage, MODERATE, Duration::from_secs(1), false).await?;
+    let (mut moderate, mut high) = (Vec::new(), Vec::new());
+    for _ in 0..options.rounds {
+        moderate.push(runs.next(stage, MODERATE, options.duration(), false).await?);
+        high.push(runs.next(stage, HIGH, options.duration(), false).await?);
+    }
+    stage.check_order()?;
+    print(&format!("commit to receiver of a session at {MODERATE}/s"), &moderate);
+    print(&format!("commit to receiver of a session at {HIGH}/s"), &high);
+    let p99 = |it: &Run| milliseconds(&it.delivery, 990);
+    let ratio = |it: &Run| milliseconds(&it.delivery, 500) / milliseconds(&it.commit, 500);
+    figures.add("relay.session_p50_commits", median(moderate.iter().map(ratio)));
+    figures.add("relay.session_p99_ms_5k", median(high.iter().map(p99)));
+    Ok(())
+}
+
 /// Runs that do not share a key or an event.
-#[derive(Default)]
 struct Runs {
+    receiving: Receiving,
     runs: u64,
     events: u64,
 }
@@ -84,6 +107,10 @@ struct Run {
 }
 
 impl Runs {
+    fn new(receiving: Receiving) -> Self {
+        Self { receiving, runs: 0, events: 0 }
+    }
+
     async fn next(
         &mut self,
         stage: &Stage,
@@ -97,7 +124,7 @@ impl Runs {
         self.events += load.commits();
         stage.publisher.begin(poisoned);
         let moments = Arc::new(Moments::new(load));
-        let receiver = Receiver::start(stage.broker.clone(), Arc::clone(&moments));
+        let receiver = Receiver::start(stage.broker.clone(), Arc::clone(&moments), self.receiving);
         offer(&stage.data.documents, &moments).await?;
         receiver.finish().await?;
         let run = moments.run();
@@ -138,66 +165,6 @@ async fn offer(documents: &Arc<dyn Documents>, moments: &Arc<Moments>) -> Result
     Ok(())
 }
 
-/// Receives in order and completes behind.
-struct Receiver {
-    task: JoinHandle<Result<()>>,
-    moments: Arc<Moments>,
-}
-
-impl Receiver {
-    fn start(broker: Broker, moments: Arc<Moments>) -> Self {
-        let task = tokio::spawn(receive(broker, Arc::clone(&moments)));
-        Self { task, moments }
-    }
-
-    /// Waits for what was acknowledged and is not poisoned.
-    async fn finish(self) -> Result<()> {
-        let Self { task, moments } = self;
-        let stopwatch = Stopwatch::start();
-        while moments.received_count.load(Ordering::Relaxed) < moments.expected() {
-            if task.is_finished() {
-                task.await??;
-                return Err("the subscriber ended by itself".into());
-            }
-            if REST_MAX < stopwatch.elapsed() {
-                let (received, expected) =
-                    (moments.received_count.load(Ordering::Relaxed), moments.expected());
-                return Err(format!("{received} of {expected} events came in a minute").into());
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        moments.is_over.store(1, Ordering::Relaxed);
-        task.await?
-    }
-}
-
-async fn receive(broker: Broker, moments: Arc<Moments>) -> Result<()> {
-    let mut settling: JoinSet<millstream_core::Result<()>> = JoinSet::new();
-    while moments.is_over.load(Ordering::Relaxed) == 0 {
-        let wait = Duration::from_millis(50);
-        let received = broker.receive(PATH, ReceiveMode::PeekLock, MESSAGES_MAX, wait).await?;
-        if received.is_empty() {
-            continue;
-        }
-        for message in &received {
-            moments.receive(event_number(&message.delivery.message));
-        }
-        let broker = broker.clone();
-        settling.spawn(async move {
-            let tokens: Vec<&str> =
-                received.iter().map(|it| it.delivery.lock_token.as_str()).collect();
-            broker.settle(PATH, &tokens, &Settlement::Complete).await
-        });
-        while let Some(outcome) = settling.try_join_next() {
-            outcome??;
-        }
-    }
-    while let Some(outcome) = settling.join_next().await {
-        outcome??;
-    }
-    Ok(())
-}
-
 /// So many commits per second, for so long.
 #[derive(Clone, Copy, Debug)]
 struct Load {
@@ -225,15 +192,15 @@ impl Load {
 }
 
 /// When what happened to each commit, in nanoseconds since the run began; 0 if it did not.
-struct Moments {
+pub(super) struct Moments {
     load: Load,
     stopwatch: Stopwatch,
     started: Vec<AtomicU64>,
     acknowledged: Vec<AtomicU64>,
     received: Vec<AtomicU64>,
-    received_count: AtomicU64,
+    pub(super) received_count: AtomicU64,
     refused: AtomicU64,
-    is_over: AtomicU64,
+    pub(super) is_over: AtomicU64,
 }
 
 impl Moments {
@@ -258,7 +225,7 @@ impl Moments {
     }
 
     /// Notes an event; one of an earlier run, or one that came before, is not for us.
-    fn receive(&self, event: Option<u64>) {
+    pub(super) fn receive(&self, event: Option<u64>) {
         let index = event.and_then(|it| it.checked_sub(self.load.first));
         let Some(index) = index.filter(|it| *it < self.load.commits()) else { return };
         let place = usize::try_from(index).expect("the moments fit into memory");
@@ -275,7 +242,7 @@ impl Moments {
         !is_refused && 0 < self.acknowledged[index].load(Ordering::Relaxed)
     }
 
-    fn expected(&self) -> u64 {
+    pub(super) fn expected(&self) -> u64 {
         let expected = (0..self.acknowledged.len()).filter(|it| self.is_expected(*it)).count();
         u64::try_from(expected).unwrap_or(u64::MAX)
     }

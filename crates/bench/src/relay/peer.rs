@@ -48,13 +48,14 @@ pub(super) async fn measure(
     println!("beside it, polls of {EVENTS_PER_POLL} with SKIP LOCKED, in order:");
     let (mut memory, mut stream, mut durable) = (None, None, None);
     if options.postgres {
-        memory = poll_all(directory, options.items.min(EVENTS_MAX), None).await?;
+        memory = poll_all(directory, options.items_or(u64::MAX).min(EVENTS_MAX), None).await?;
         for is_durable in [false, true] {
             // A directory for each, as the server says in there where it listens.
             let own = tempfile::tempdir_in(directory)?;
             let Some(nats) = Nats::start(own.path(), is_durable)? else { continue };
             let events_max = if is_durable { EVENTS_DURABLE_MAX } else { EVENTS_MAX };
-            let rate = poll_all(directory, options.items.min(events_max), Some(nats)).await?;
+            let rate =
+                poll_all(directory, options.items_or(u64::MAX).min(events_max), Some(nats)).await?;
             if is_durable { durable = rate } else { stream = rate }
         }
     }
@@ -65,7 +66,7 @@ pub(super) async fn measure(
     );
     println!("  PostgreSQL into memory, so polling alone         {} events/s", optional(memory, 0));
     let graphile = match options.postgres {
-        true => graphile::measure(directory, options.items.min(EVENTS_MAX)).await?,
+        true => graphile::measure(directory, options.items_or(u64::MAX).min(EVENTS_MAX)).await?,
         false => None,
     };
     println!(

@@ -68,6 +68,15 @@ pub(super) struct Checked {
 impl Stage {
     /// Opens the store. Nothing is relayed yet.
     pub(super) async fn open(directory: &Path) -> Result<Self> {
+        Self::open_with(directory, SubscriptionSettings::default()).await
+    }
+
+    /// The same with a subscription whose messages are received a session at a time.
+    pub(super) async fn open_with_sessions(directory: &Path) -> Result<Self> {
+        Self::open_with(directory, SubscriptionSettings::with_sessions()).await
+    }
+
+    async fn open_with(directory: &Path, settings: SubscriptionSettings) -> Result<Self> {
         let store = store::open(&directory.join("store"))?;
         let data = create_divided(&store, "items", RANGES).await?;
         let leases = create(&store, "leases").await?;
@@ -79,7 +88,6 @@ impl Stage {
         let shutdown = CancellationToken::new();
         let service = tokio::spawn(service.run(shutdown.child_token()));
         broker.create_topic(TOPIC, TopicSettings::default()).await?;
-        let settings = SubscriptionSettings::default();
         broker.create_subscription(TOPIC, SUBSCRIPTION, settings).await?;
         let publisher = Arc::new(Checked {
             inner: broker.publisher(TOPIC),
@@ -191,7 +199,7 @@ impl Publisher for Checked {
 }
 
 /// The number of the key, and of the event among those of its key.
-fn key_and_sequence(message: &Message) -> Option<(usize, u64)> {
+pub(super) fn key_and_sequence(message: &Message) -> Option<(usize, u64)> {
     let (_, key) = message.session_id.as_deref()?.split_once('-')?;
     let PropertyValue::Integer(number) = message.properties.get("sequence")? else { return None };
     Some((key.parse().ok()?, u64::try_from(*number).ok()?))
