@@ -67,7 +67,7 @@ impl Entrance {
         router: Router,
     ) -> Result<Server> {
         let (clock, ids) = (Arc::clone(&system.clock), Arc::clone(&system.ids));
-        let store = Arc::clone(&system.store.containers);
+        let store = system.traces.containers(Arc::clone(&system.store.containers));
         let gateway = Gateway::open(store, clock, ids, self.options.clone()).await?;
         // Not merged: what the router would answer to unknown paths gives way to the protocol.
         let router = router.fallback_service(gateway.router());

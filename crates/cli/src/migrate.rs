@@ -115,7 +115,7 @@ impl Migration {
         }
         let mut names = Vec::new();
         for database in self.source.list_databases().await? {
-            if database.name == OWN {
+            if [OWN, journal::DATABASE].contains(&database.name.as_str()) {
                 continue;
             }
             let found = self.source.list(&database.name).await?;
@@ -156,7 +156,7 @@ impl Migration {
         if journal.is_switched() {
             return Err(Failure::other(format!(
                 "{name} was switched already; to migrate it once more, remove the document of this \
-                 name in millstream/migrations of the target"
+                 name in millstream-migrations/journals of the target"
             )));
         }
         let progress = Progress::new(name.to_string(), Arc::clone(&self.clock));

@@ -7,6 +7,7 @@
 //! Nothing waits for a collector: spans wait in a queue of fixed length, and what does not fit or
 //! cannot be sent is counted and dropped.
 
+mod containers;
 mod exporter;
 mod ports;
 mod span;
@@ -15,12 +16,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use millstream_core::{Clock, Container, IdSource, Subscriber, Timestamp};
+use millstream_core::{Clock, Container, Containers, IdSource, Subscriber, Timestamp};
 use millstream_relay::RelayObserver;
 use tokio::sync::mpsc;
 
 use crate::config::TracesConfig;
 use crate::failure::Result;
+use crate::traces::containers::TracedContainers;
 pub(crate) use crate::traces::exporter::{Exporter, check};
 use crate::traces::ports::{ObservedRelay, TracedDocuments, TracedSubscriber};
 use crate::traces::span::{Kind, Parent, Span};
@@ -73,6 +75,14 @@ impl Traces {
         let exporter =
             Exporter::new(endpoint, config, spans, Arc::clone(&dropped), Arc::clone(&clock))?;
         Ok((Self { sink: Some(Sink { queue, dropped, clock, ids }) }, Some(exporter)))
+    }
+
+    /// The same store, with containers whose commits are traced.
+    pub(crate) fn containers(&self, inner: Arc<dyn Containers>) -> Arc<dyn Containers> {
+        match &self.sink {
+            Some(_) => Arc::new(TracedContainers { inner, traces: self.clone() }),
+            None => inner,
+        }
     }
 
     /// The same container, whose commits are traced.

@@ -11,8 +11,9 @@ use crate::failure::{Failure, Result};
 use crate::migrate::unless_exists;
 
 const VERSION: u32 = 1;
-const DATABASE: &str = "millstream";
-const CONTAINER: &str = "migrations";
+/// Not that of the program: a Millstream that is the target keeps it from its clients.
+pub(super) const DATABASE: &str = "millstream-migrations";
+const CONTAINER: &str = "journals";
 const ID: &str = "journal";
 
 /// The journal of one container.

@@ -7,7 +7,8 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::process::{Up, eventually};
+use crate::process::{Up, eventually, succeed};
+use crate::tools::{event, import};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CALLER: &str = "00f067aa0ba902b7";
@@ -111,6 +112,26 @@ fn a_trace_follows_an_event_from_its_commit_to_its_consumer() {
         assert!(time("startTimeUnixNano") <= time("endTimeUnixNano"), "{span}");
     }
     assert_eq!(up.metric("millstream_traces_dropped_total"), 0.0);
+    assert_eq!(up.stop(), Some(0));
+}
+
+#[test]
+fn commits_through_the_protocol_are_in_the_trace() {
+    let (directory, source) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let traced = format!(r#"{{"traceparent":"00-{TRACE}-{CALLER}-01","#);
+    let up = Up::start(source.path(), &[]);
+    import(source.path(), &[event("a", 1).replacen('{', &traced, 1)]);
+    assert_eq!(up.stop(), Some(0));
+
+    let collector = Collector::start();
+    let config = format!("[traces]\nendpoint = \"http://{}\"\n", collector.address);
+    fs::write(directory.path().join("millstream.toml"), config).unwrap();
+    let up = Up::start(directory.path(), &[]);
+    let to = format!("cosmos+http://{}", up.address);
+    let from = format!("file:{}", source.path().join("data").display());
+    let copy = ["migrate", "--from", &from, "--to", &to, "--container", "app/data", "--once"];
+    succeed(source.path(), &copy);
+    eventually("there is a span", || !collector.spans("commit app/data").is_empty());
     assert_eq!(up.stop(), Some(0));
 }
 
