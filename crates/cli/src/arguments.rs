@@ -90,8 +90,8 @@ pub(crate) enum Command {
     },
     /// Lets go of a relay that is no longer in the settings
     ///
-    /// Events that it has not sent are held for it for ever, until this is done. Its position and
-    /// what it has parked are removed. Nobody must run it any more.
+    /// Events that it has not sent are held for it for ever, until this is done. Its position, what
+    /// it has parked and what it keeps until it is due are removed. Nobody must run it any more.
     Forget {
         /// The relay, as `lag` shows it
         relay: String,
@@ -269,12 +269,12 @@ pub(crate) struct FeedArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ScheduledCommand {
-    /// Lists them
+    /// Lists them, the next ones first; at most 10,000 of each relay
     List {
         #[command(flatten)]
         form: Form,
     },
-    /// Throws one away: it is never sent
+    /// Throws one away: it is not sent, unless that has begun already
     Discard {
         /// The relay, as `scheduled list` shows it
         relay: String,

@@ -254,13 +254,18 @@ impl Config {
         if !self.broker.is_empty() {
             config.broker = Place::parse("broker", &self.broker)?.shown();
         }
+        for webhook in &mut config.webhooks {
+            webhook.url = without_secrets(&webhook.url);
+        }
+        config.traces.endpoint = config.traces.endpoint.as_deref().map(without_secrets);
         if self.broker_url()?.is_none() {
             config.relay = self.relay.filled()?;
         } else {
             let sessions = Some(true);
-            let subscriptions = config.relay.subscriptions.into_iter();
-            config.relay.subscriptions =
-                subscriptions.map(|it| SubscriptionConfig { sessions, ..it }).collect();
+            let names = config.relay.subscriptions.iter().map(|it| it.name.as_str());
+            config.relay.subscriptions = names
+                .map(|it| SubscriptionConfig { sessions, ..SubscriptionConfig::named(it) })
+                .collect();
         }
         Ok(config)
     }
@@ -319,6 +324,15 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// An address without user, password and query, which may be secret.
+fn without_secrets(url: &str) -> String {
+    let shown = url.split_once('?').map_or(url, |(before, _)| before);
+    let Some((scheme, rest)) = shown.split_once("://") else { return shown.to_owned() };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    format!("{scheme}://{host}{path}")
 }
 
 #[cfg(test)]
@@ -386,6 +400,13 @@ mod tests {
         let shown = Config::load(&written(text).1, nothing).unwrap().filled().unwrap();
         assert_eq!(shown.store, "nats://here:4222");
         assert!(!shown.broker.contains("t0ken"), "{}", shown.broker);
+        for (url, expected) in [
+            ("https://ada:secret@here:8443/hook?key=secret", "https://here:8443/hook"),
+            ("http://here", "http://here"),
+            ("http://here/a@b", "http://here/a@b"),
+        ] {
+            assert_eq!(without_secrets(url), expected);
+        }
     }
 
     #[track_caller]

@@ -77,19 +77,21 @@ impl Demo {
         let receiver = WebhookReceiver::new(Some(signer.clone()), clock());
         let options = WebhookOptions::default().signer(signer);
         let webhook = Webhook::new(&format!("http://{address}/hook"), options)?.clock(clock());
-        let options = relaying::options(config, DEMO_SOURCE);
         let broker = system.messages.publisher(DEMO_RELAY).await?;
-        let relay = |name: &str, publisher| RelayPlan {
+        let relay = |name: &str, publisher, options| RelayPlan {
             name: name.to_owned(),
             data: containers.data.clone(),
             publisher,
-            options: options.clone(),
+            options,
         };
+        let webhook =
+            relay(DEMO_WEBHOOK, Arc::new(webhook), relaying::webhook_options(config, DEMO_SOURCE));
+        let broker = relay(DEMO_RELAY, broker, relaying::options(config, DEMO_SOURCE));
         Ok(Self {
             router: contacts::router(service)
                 .merge(contacts::search_router(index))
                 .merge(receiver.router()),
-            relays: vec![relay(DEMO_RELAY, broker), relay(DEMO_WEBHOOK, Arc::new(webhook))],
+            relays: vec![broker, webhook],
             figures: DemoFigures {
                 generator: generator.statistics(),
                 projection: projection.statistics(),

@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tokio::task::AbortHandle;
 
+use millstream_processor::ParkedState;
 use millstream_store::StoreStatistics;
 
 use crate::admin::{self, Request, count_scheduled};
@@ -46,13 +47,14 @@ pub(crate) fn router(service: Arc<Service>) -> Router {
         .with_state(service)
 }
 
-/// How many keys a relay has parked.
+/// How many keys a relay has parked, without those that are on their way again.
 pub(crate) async fn parked(system: &System, relay: &str) -> Result<u64> {
     let tools = system.relay(relay).await?;
     let (mut count, mut after) = (0, None);
     loop {
         let page = tools.letters.list_parked(after.as_deref(), 1_000).await?;
-        count += u64::try_from(page.sequences.len()).unwrap_or(u64::MAX);
+        let parked = page.sequences.iter().filter(|it| it.state == ParkedState::Parked);
+        count += u64::try_from(parked.count()).unwrap_or(u64::MAX);
         after = page.next;
         if after.is_none() {
             return Ok(count);
@@ -143,13 +145,15 @@ fn statistics(it: &StoreStatistics, page: &mut Page) {
 }
 
 /// How full queues and topics are. Those on NATS have no limit of messages.
-fn room(service: &Service, page: &mut Page) -> Result<()> {
-    let Messages::Own(broker) = &service.system.messages else { return Ok(()) };
+fn room(service: &Service, page: &mut Page) {
+    let Messages::Own(broker) = &service.system.messages else { return };
     let queues = broker.queues().into_iter().map(|(name, _)| name);
     let names = queues.chain(broker.topics().into_iter().map(|(name, _)| name));
     let mut fills = Vec::new();
     for name in names {
-        fills.push((label("entity", &name), broker.fill(&name)?));
+        // One that was removed meanwhile has nothing to tell.
+        let Ok(fill) = broker.fill(&name) else { continue };
+        fills.push((label("entity", &name), fill));
     }
     for (label, fill) in &fills {
         page.add("millstream_broker_kept_messages", "gauge", label, fill.messages);
@@ -161,7 +165,6 @@ fn room(service: &Service, page: &mut Page) -> Result<()> {
         let is_nearly_full = u8::from(fill.is_nearly_full);
         page.add("millstream_broker_nearly_full", "gauge", label, is_nearly_full);
     }
-    Ok(())
 }
 
 async fn page(service: &Service) -> Result<String> {
@@ -226,7 +229,7 @@ async fn page(service: &Service) -> Result<String> {
             page.add("millstream_broker_messages", "gauge", &labels, count);
         }
     }
-    room(service, &mut page)?;
+    room(service, &mut page);
     if let Some(store) = &service.system.store.directory {
         statistics(&store.statistics(), &mut page);
     }

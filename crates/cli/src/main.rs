@@ -121,8 +121,8 @@ async fn run(arguments: Arguments) -> Result<()> {
 async fn forget(config: &Config, relay: String, yes: bool) -> Result<()> {
     if !yes {
         return Err(Failure::usage(format!(
-            "the position of {relay:?} and what it has parked would be removed, and unsent events \
-             would expire: add --yes to do so"
+            "the position of {relay:?}, what it has parked and what is not due yet would be \
+             removed, and unsent events would expire: add --yes to do so"
         )));
     }
     ask(config, Request::Forget { relay }, Form { json: false }).await

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use millstream_core::{Container, Publisher};
-use millstream_processor::{Metrics, Notification, Notifications, ProcessorOptions, StartPosition};
+use millstream_processor::{
+    Concurrency, Metrics, Notification, Notifications, ProcessorOptions, StartPosition,
+};
 use millstream_relay::{MessageForm, Relay, RelayMonitor, RelayOptions};
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +21,8 @@ const PAUSE: Duration = Duration::from_secs(3);
 /// soon others go on after the death of a process.
 const LEASE_DURATION: Duration = Duration::from_secs(5);
 const ROUND_INTERVAL: Duration = Duration::from_secs(1);
+/// Keys of a lease whose events are posted beside each other.
+const WEBHOOK_KEYS: usize = 16;
 /// How often an endpoint is tried that fails at an event, and how long apart: three minutes.
 const WEBHOOK_ATTEMPTS: u32 = 10;
 const WEBHOOK_PAUSE_FIRST: Duration = Duration::from_millis(500);
@@ -113,6 +117,7 @@ fn processor_options(config: &Config) -> ProcessorOptions {
 /// service, so it gets minutes before the key is parked; events of other keys go on meanwhile.
 pub(crate) fn webhook_options(config: &Config, source: &str) -> RelayOptions {
     let processor = processor_options(config)
+        .concurrency(Concurrency::Keyed(WEBHOOK_KEYS))
         .attempts_max(WEBHOOK_ATTEMPTS)
         .backoff(WEBHOOK_PAUSE_FIRST, WEBHOOK_PAUSE_MAX);
     options(config, source).processor(processor)

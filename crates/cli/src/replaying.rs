@@ -58,7 +58,7 @@ async fn replay_with(
         else {
             return Err(misunderstood());
         };
-        let ReplayAnswer { published, refused, places } = page;
+        let ReplayAnswer { published, refused, places, is_cut } = page;
         outcome.published += published;
         outcome.refused += refused;
         let behind: u64 = places.iter().map(ReplayPlace::behind).sum();
@@ -66,7 +66,7 @@ async fn replay_with(
         let done = bar(all.saturating_sub(behind), all);
         progress.show(&format!("{done}  {} events", outcome.published));
         outcome.has_more = !places.is_empty();
-        if places.is_empty() || max <= outcome.published {
+        if places.is_empty() || is_cut || max <= outcome.published {
             return Ok(outcome);
         }
         request.max = max - outcome.published;

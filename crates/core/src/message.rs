@@ -258,9 +258,7 @@ pub trait Publisher: Send + Sync {
     fn limits(&self) -> PublishLimits;
 
     /// Whether it holds messages back until they are due.
-    fn can_schedule(&self) -> bool {
-        false
-    }
+    fn can_schedule(&self) -> bool;
 
     /// Keeps the messages, in order.
     ///

@@ -120,6 +120,15 @@ impl Lanes {
         None
     }
 
+    /// Whether changes of the key may be with the handler.
+    pub(crate) fn is_busy_with(&self, key: &PartitionKey) -> bool {
+        let name = match self.keyed {
+            true => LaneKey::Of(Arc::new(key.clone())),
+            false => LaneKey::All,
+        };
+        self.lanes.get(&name).is_some_and(|it| it.busy)
+    }
+
     /// Whether [`Lanes::take`] would return something.
     pub(crate) fn has_ready(&self, page_max: u64) -> bool {
         self.ready.iter().any(|key| {

@@ -172,6 +172,15 @@ impl LeaseStore {
         .await
     }
 
+    /// The same by an instance, which is no operation that others have to act upon.
+    pub(crate) async fn bump_redrives_by_instance(&self) -> Result<()> {
+        self.update_control(|control| {
+            control.redrives += 1;
+            true
+        })
+        .await
+    }
+
     /// Reads the lease of these keys.
     pub(crate) async fn read_lease(
         &self,

@@ -11,8 +11,8 @@ const PAGE_ITEMS: usize = 1_000;
 /// its leases and instances, and what it has parked, skipped or put off. Returns how many there
 /// were.
 ///
-/// Nobody must run the processor any more: an instance that does ends with an error. Started again,
-/// it begins where its options say.
+/// Nobody must run the processor any more: an instance that does has nothing left to work on and
+/// says so until it is started again. It then begins where its options say.
 ///
 /// # Errors
 ///

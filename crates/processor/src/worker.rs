@@ -12,6 +12,7 @@ mod redelivery;
 mod redrive;
 mod write;
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -248,9 +249,14 @@ struct Work {
     redrives_seen: u64,
     /// Keys whose failed change is being put aside.
     keeping: FxHashSet<PartitionKey>,
+    /// Keys that were not parked when they were found to be redriven: changes of them may be with
+    /// the handler.
+    unparked_before: FxHashSet<PartitionKey>,
     /// Parked sequences to be delivered again, and those that are now.
-    redriving: Vec<PartitionKey>,
+    redriving: VecDeque<PartitionKey>,
     redrives_running: FxHashSet<PartitionKey>,
+    /// Those in either of both.
+    redrives_wanted: FxHashSet<PartitionKey>,
     /// Cancelled when the lease is to be given up, so that long work ends early.
     leaving: CancellationToken,
 
@@ -321,7 +327,9 @@ impl Work {
             parked: None,
             redrives_seen: 0,
             keeping: FxHashSet::default(),
-            redriving: Vec::new(),
+            unparked_before: FxHashSet::default(),
+            redriving: VecDeque::new(),
+            redrives_wanted: FxHashSet::default(),
             redrives_running: FxHashSet::default(),
             leaving: CancellationToken::new(),
             told: guard::Told::default(),

@@ -72,6 +72,10 @@ impl Publisher for UnreliablePublisher {
         }
     }
 
+    fn can_schedule(&self) -> bool {
+        false
+    }
+
     async fn publish(&self, messages: Vec<Message>) -> Result<()> {
         if self.mutant == Some(Mutant::AcknowledgeEarly) {
             let publisher = self.clone();

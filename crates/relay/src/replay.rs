@@ -62,6 +62,8 @@ pub struct ReplayStep {
     pub report: ReplayReport,
     /// What is left of the part: nothing, one, or several where its keys lie in several ranges now.
     pub rest: Vec<ReplayPart>,
+    /// Whether it ended because there were more events than it was allowed.
+    pub is_cut: bool,
 }
 
 impl Replay {
@@ -138,7 +140,7 @@ impl Replay {
         let mut report = ReplayReport::default();
         let mut todo = self.begin().await?;
         while let Some(part) = todo.pop() {
-            let ReplayStep { report: done, rest } = self.step(part, u64::MAX).await?;
+            let ReplayStep { report: done, rest, is_cut: _ } = self.step(part, u64::MAX).await?;
             report.published += done.published;
             report.refused += done.refused;
             todo.extend(rest);
@@ -172,7 +174,8 @@ impl Replay {
 
     /// Publishes the next page of a part, at most `events_max` events of it.
     ///
-    /// Where `events_max` cuts a page off, what is left begins with that page again: end there.
+    /// Where `events_max` cuts a page off ([`ReplayStep::is_cut`]), what is left begins with that
+    /// page again: end there.
     ///
     /// # Errors
     ///
@@ -209,9 +212,13 @@ impl Replay {
             Some(passed) if passed < *until => {
                 vec![ReplayPart { after: page.continuation, passed, ..part }]
             }
+            // Only changes that are nothing to a reader lie between.
+            None if page.continuation != *after && !is_past(&page.continuation, *until) => {
+                vec![ReplayPart { after: page.continuation, ..part }]
+            }
             Some(_) | None => Vec::new(),
         };
-        Ok(ReplayStep { report, rest })
+        Ok(ReplayStep { report, rest, is_cut })
     }
 
     /// All that there is to do in keys of one range.
@@ -277,6 +284,11 @@ impl std::fmt::Debug for Replay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Replay").field("from", &self.from).finish_non_exhaustive()
     }
+}
+
+/// Whether a continuation is known to lie behind the commit.
+fn is_past(continuation: &Continuation, until: Lsn) -> bool {
+    Cursor::parse(continuation).is_ok_and(|it| until <= it.after)
 }
 
 fn is_moved(error: &Error) -> bool {

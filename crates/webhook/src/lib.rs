@@ -9,6 +9,9 @@
 //! What every message would be answered (401, 403, 404, 408, 410, 429, 502, 503, 504, redirections
 //! and the like) is an outage, and so is no answer at all. Any other answer, such as 409 or 500, is
 //! about the message; so is none in time if the endpoint answered others meanwhile.
+//!
+//! An endpoint fails at one message at a time, so let the relay handle keys beside each other
+//! (`Concurrency::Keyed` of its processor): those of other keys then do not wait for its attempts.
 
 mod signature;
 mod webhook;

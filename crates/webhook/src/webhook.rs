@@ -88,7 +88,7 @@ pub struct Webhook {
     headers: HeaderMap,
     options: WebhookOptions,
     clock: Arc<dyn Clock>,
-    /// Answers so far, whatever they said: whoever waits sees whether the endpoint is alive.
+    /// Answers so far that tell of no outage: whoever waits sees whether the endpoint is alive.
     answers: AtomicU64,
 }
 
@@ -149,8 +149,8 @@ impl Webhook {
                 let cause = std::error::Error::source(&error);
                 unavailable(cause.unwrap_or(&error)).with_unknown_effect()
             })?;
-            self.answers.fetch_add(1, Ordering::Relaxed);
             let (head, body) = answer.into_parts();
+            self.answers.fetch_add(u64::from(!is_outage(head.status)), Ordering::Relaxed);
             if head.status.is_success() {
                 return Ok(());
             }
@@ -220,6 +220,10 @@ impl Publisher for Webhook {
             batch_bytes_max: 4 * self.options.message_bytes_max,
             batch_messages_max: BATCH_MESSAGES_MAX,
         }
+    }
+
+    fn can_schedule(&self) -> bool {
+        false
     }
 
     async fn publish(&self, messages: Vec<Message>) -> Result<()> {

@@ -228,6 +228,10 @@ impl Publisher for NatsPublisher {
         }
     }
 
+    fn can_schedule(&self) -> bool {
+        false
+    }
+
     async fn publish(&self, messages: Vec<Message>) -> Result<()> {
         let mut outgoing = Vec::with_capacity(messages.len());
         for (index, message) in messages.iter().enumerate() {

@@ -13,6 +13,7 @@ use crate::system::System;
 const PAGE_MAX: usize = 1_000;
 /// The same on NATS, where each takes two calls.
 const NATS_PAGE_MAX: usize = 100;
+const PEEKED_MAX: usize = 100;
 
 /// Messages that nobody has.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -85,7 +86,8 @@ async fn resubmit_own(
     newest: u64,
     messages_max: u64,
 ) -> Result<ResubmittedRow> {
-    let page_max = usize::try_from(messages_max).unwrap_or(PAGE_MAX).min(PAGE_MAX);
+    // Looking reads whole messages.
+    let page_max = usize::try_from(messages_max).unwrap_or(PEEKED_MAX).min(PEEKED_MAX);
     let page = broker.peek(path, from, page_max, None).await?;
     let numbers = page.iter().map(|it| it.sequence_number).filter(|it| *it <= newest);
     let numbers: Vec<u64> = numbers.collect();

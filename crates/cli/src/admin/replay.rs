@@ -53,6 +53,8 @@ pub(crate) struct ReplayAnswer {
     pub(crate) published: u64,
     pub(crate) refused: u64,
     pub(crate) places: Vec<ReplayPlace>,
+    /// Whether it ended because no more events were wanted.
+    pub(crate) is_cut: bool,
 }
 
 /// Where a replay begins.
@@ -117,13 +119,13 @@ pub(crate) async fn replay(system: &System, request: ReplayRequest) -> Result<Re
             ReplayStart::Commit(number) => replay.after(before(&data, &keys, number).await?),
         };
         let parts = replay.keys(keys).begin().await?;
-        return Ok(answer(ReplayReport::default(), parts));
+        return Ok(answer(ReplayStep { rest: parts, ..ReplayStep::default() }));
     };
     let mut parts = places.into_iter().map(ReplayPart::try_from).collect::<Result<Vec<_>>>()?;
-    let Some(part) = parts.pop() else { return Ok(answer(ReplayReport::default(), parts)) };
-    let ReplayStep { report, rest } = replay.step(part, request.max).await?;
-    parts.extend(rest);
-    Ok(answer(report, parts))
+    let Some(part) = parts.pop() else { return Ok(answer(ReplayStep::default())) };
+    let mut step = replay.step(part, request.max).await?;
+    parts.append(&mut step.rest);
+    Ok(answer(ReplayStep { rest: parts, ..step }))
 }
 
 /// The position right before a commit. Its number means something in one range only.
@@ -146,9 +148,11 @@ async fn before(data: &Container, keys: &KeyRange, number: u64) -> Result<Contin
     Ok(Cursor { after: Lsn::new(number.saturating_sub(1)), ..cursor }.to_continuation())
 }
 
-fn answer(report: ReplayReport, parts: Vec<ReplayPart>) -> ReplayAnswer {
+fn answer(step: ReplayStep) -> ReplayAnswer {
+    let ReplayStep { report, rest, is_cut } = step;
     let ReplayReport { published, refused } = report;
-    ReplayAnswer { published, refused, places: parts.into_iter().map(ReplayPlace::from).collect() }
+    let places = rest.into_iter().map(ReplayPlace::from).collect();
+    ReplayAnswer { published, refused, places, is_cut }
 }
 
 impl From<ReplayPart> for ReplayPlace {

@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Result;
 use crate::system::{RelayTools, System};
 
-/// Most that are read at once.
+/// Most that are read at once, and most that are counted or listed of a relay.
 const PAGE: usize = 1_000;
+const COUNTED_MAX: usize = 10_000;
 
 /// An event that is not due.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -40,12 +41,12 @@ pub(crate) async fn scheduled(system: &System) -> Result<Vec<ScheduledRow>> {
     Ok(rows)
 }
 
-/// How many a relay has.
+/// How many a relay has; 10,000 if there are more.
 pub(crate) async fn count_scheduled(system: &System, relay: &str) -> Result<u64> {
     let mut count = 0;
     let tools = system.relay(relay).await?;
-    each_page(&tools, |page| count += u64::try_from(page.len()).unwrap_or(u64::MAX)).await?;
-    Ok(count)
+    each_page(&tools, |page| count += page.len()).await?;
+    Ok(u64::try_from(count).unwrap_or(u64::MAX))
 }
 
 /// Throws one away: it is never sent.
@@ -55,12 +56,13 @@ pub(crate) async fn discard_scheduled(system: &System, relay: &str, id: &str) ->
 }
 
 async fn each_page(tools: &RelayTools, mut act: impl FnMut(Vec<PostponedChange>)) -> Result<()> {
-    let mut after = None;
+    let (mut count, mut after) = (0, None);
     loop {
         let page = tools.letters.list_postponed(after.as_deref(), PAGE).await?;
+        count += page.changes.len();
         act(page.changes);
         after = page.next;
-        if after.is_none() {
+        if after.is_none() || COUNTED_MAX <= count {
             return Ok(());
         }
     }

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::config::subscriptions::{SubscriptionConfig, names_or_tables};
 use crate::failure::{Failure, Result};
 
+/// How long messages live in the subscription that is made when none is named: two weeks.
+const DEFAULT_TTL_SECONDS: u64 = 14 * 24 * 3600;
+
 /// How events reach the broker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -34,7 +37,11 @@ impl Default for RelayConfig {
     fn default() -> Self {
         Self {
             topic: "events".to_owned(),
-            subscriptions: vec![SubscriptionConfig::named("default")],
+            // Perhaps nobody reads it, and it must not fill for ever.
+            subscriptions: vec![SubscriptionConfig {
+                ttl_seconds: Some(DEFAULT_TTL_SECONDS),
+                ..SubscriptionConfig::named("default")
+            }],
             duplicate_window_seconds: None,
             source: "millstream".to_owned(),
             raw: false,
@@ -91,6 +98,9 @@ impl RelayConfig {
         for name in names.chain([topic]) {
             NatsTopic::check_name(name)
                 .map_err(|error| Failure::usage(format!("relay: {}", error.report())))?;
+        }
+        if self.subscriptions == Self::default().subscriptions {
+            return Ok(());
         }
         self.subscriptions.iter().try_for_each(SubscriptionConfig::check_on_nats)
     }

@@ -3,18 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use millstream_broker::{
-    Filter, ReceiveSettings, Rule, SubscriptionSettings, check_subscription_name,
-};
+use millstream_broker::{Filter, Rule, SubscriptionSettings, check_subscription_name};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::failure::{Failure, Result};
-
-/// How long messages live where nothing else is said: a subscription that nobody reads must not
-/// fill for ever.
-const TTL_DEFAULT: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// A subscription. What is written holds for one that exists, too; what is left out has its
 /// default where the subscription is made, and stays as it is otherwise.
@@ -50,11 +44,7 @@ impl SubscriptionConfig {
 
     /// The settings of a new subscription.
     pub(crate) fn settings(&self) -> Result<SubscriptionSettings> {
-        let receive = ReceiveSettings {
-            default_time_to_live: Some(TTL_DEFAULT),
-            ..ReceiveSettings::with_sessions()
-        };
-        self.over(&SubscriptionSettings { receive, ..SubscriptionSettings::default() })
+        self.over(&SubscriptionSettings::with_sessions())
     }
 
     /// What becomes of `current` settings where what is written holds.
@@ -179,6 +169,8 @@ impl<'de> Deserialize<'de> for NameOrTable {
 
 #[cfg(test)]
 mod tests {
+    use millstream_broker::ReceiveSettings;
+
     use super::*;
 
     fn written(table: &str) -> SubscriptionConfig {
@@ -186,9 +178,9 @@ mod tests {
     }
 
     #[test]
-    fn a_new_subscription_has_sessions_and_two_weeks_unless_something_else_is_written() {
+    fn a_new_subscription_has_sessions_unless_something_else_is_written() {
         let settings = SubscriptionConfig::named("a").settings().unwrap();
-        assert_eq!(settings.receive.default_time_to_live, Some(TTL_DEFAULT));
+        assert_eq!(settings.receive.default_time_to_live, None);
         assert!(settings.receive.requires_session);
         let table = "name = \"a\"\nfilter = \"sys.Label = 'Paid'\"\nsessions = false\n\
                      lock_seconds = 30\ndeliveries_max = 3\nttl_seconds = 0\n\

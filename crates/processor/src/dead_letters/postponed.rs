@@ -12,13 +12,13 @@ use futures_util::stream::iter;
 use millstream_core::{Change, EffectiveKey, Etag, KeyRange, ScanContinuation, Timestamp};
 
 use crate::dead_letters::documents::Letter;
-use crate::dead_letters::shelf::Group;
-use crate::dead_letters::{DeadLetters, PAGE_ITEMS_MAX, ParkedState};
+use crate::dead_letters::shelf::{Group, Written, contended};
+use crate::dead_letters::{DeadLetters, PAGE_ITEMS_MAX, ParkedState, TRIES_MAX};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease_store::Stored;
 
 /// Most changes, and bytes of them, that are woken at once.
-const WOKEN_MAX: usize = 1_000;
+const WOKEN_MAX: usize = 100;
 const WOKEN_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Partition keys whose changes are moved at the same time.
 const PARALLEL: usize = 16;
@@ -51,6 +51,8 @@ pub(crate) struct Woken {
     moved: Vec<(String, Etag)>,
     /// When to look again; none if nothing waits.
     pub(crate) next: Option<Timestamp>,
+    /// Why some could not be moved. The others were, and must be forgotten all the same.
+    pub(crate) failed: Option<Error>,
 }
 
 /// What is due of each partition key, and when to look for more.
@@ -58,6 +60,8 @@ pub(crate) struct Woken {
 struct Due {
     by_key: BTreeMap<String, Vec<(String, Stored<Letter>)>>,
     next: Option<Timestamp>,
+    /// What is wrong with a document that cannot be read; the others are not kept waiting.
+    failed: Option<Error>,
 }
 
 impl Woken {
@@ -80,7 +84,7 @@ impl DeadLetters {
         let mut changes = Vec::new();
         for item in &items {
             let letter = self.shelf.decode::<Letter>(item)?;
-            let due = Timestamp::from_millis(letter.document.due.unwrap_or_default());
+            let due = due_of(&letter)?;
             let id = item.id.as_str().to_owned();
             let change = letter.to_parked(id.clone())?.change;
             changes.push(PostponedChange { id, change, due });
@@ -113,21 +117,34 @@ impl DeadLetters {
         effective_key: &EffectiveKey,
         due: Timestamp,
     ) -> Result<()> {
-        let letter = Letter::new(change, effective_key, self.shelf.now())?.until(due);
-        self.put_from(Group::Postponed, letter, 0).await.map(|_| ())
+        let mut letter = Letter::new(change, effective_key, self.shelf.now())?.until(due);
+        for _ in 0..TRIES_MAX {
+            let put = self.put_from(Group::Postponed, letter.clone(), 0).await?;
+            let Some(found) = put.found() else { return Ok(()) };
+            // Somebody whose clock is ahead may be about to forget it, because it is in a sequence.
+            // Whoever relies on it makes another version of it, which is not forgotten.
+            letter.index = put.index();
+            match self.shelf.replace(Group::Postponed, &letter, found).await? {
+                Written::Done(_) => return Ok(()),
+                Written::Refused => (),
+                Written::Unknown(error) => return Err(error),
+            }
+        }
+        Err(contended(format!("put off a change of {}", letter.parked_key)))
     }
 
     /// Puts changes of these keys whose time has come into the sequences of their keys. They stay
     /// where they were until [`DeadLetters::forget`], so a crash repeats some and loses none.
     pub(crate) async fn wake(&self, now: Timestamp, keys: &[Arc<KeyRange>]) -> Result<Woken> {
-        let Due { by_key, next } = self.due(now, keys).await?;
+        let Due { by_key, next, mut failed } = self.due(now, keys).await?;
         let moves: Vec<_> = by_key.into_values().map(|it| self.join_sequence(it)).collect();
         let mut moves = iter(moves).buffer_unordered(PARALLEL);
         let mut moved = Vec::new();
-        while let Some(of_key) = moves.next().await {
-            moved.extend(of_key?);
+        while let Some((of_key, outcome)) = moves.next().await {
+            moved.extend(of_key);
+            failed = outcome.err().or(failed);
         }
-        Ok(Woken { moved, next })
+        Ok(Woken { moved, next, failed })
     }
 
     /// Removes changes from where they waited, now that they are part of sequences.
@@ -149,8 +166,14 @@ impl DeadLetters {
             let group = Group::Postponed;
             let (items, more) = self.shelf.scan(group, after.as_ref(), PAGE_ITEMS_MAX).await?;
             for item in items {
-                let letter = self.shelf.decode::<Letter>(&item)?;
-                let time = Timestamp::from_millis(letter.document.due.unwrap_or_default());
+                let read = self.shelf.decode::<Letter>(&item).and_then(|it| Ok((due_of(&it)?, it)));
+                let (time, letter) = match read {
+                    Ok(read) => read,
+                    Err(error) => {
+                        due.failed = Some(error);
+                        continue;
+                    }
+                };
                 if now < time {
                     due.next = Some(due.next.map_or(time, |it| it.min(time)));
                     if self.shelf.is_ordered() {
@@ -177,18 +200,32 @@ impl DeadLetters {
         }
     }
 
-    /// Puts changes of one key into its sequence, which begins with them if there is none.
+    /// Puts changes of one key into its sequence, which begins with them if there is none. Returns
+    /// those that are there now, and why the others are not.
     async fn join_sequence(
         &self,
-        letters: Vec<(String, Stored<Letter>)>,
-    ) -> Result<Vec<(String, Etag)>> {
+        mut letters: Vec<(String, Stored<Letter>)>,
+    ) -> (Vec<(String, Etag)>, Result<()>) {
+        // In the order of commits, because looking for the place of an earlier one costs reads.
+        letters.sort_by_key(|(_, it)| it.document.slot());
         let mut moved = Vec::new();
         for (id, Stored { document, etag }) in letters {
             let mut letter = document;
             letter.due = None;
-            self.append(letter, Some(ParkedState::Redriving)).await?;
+            if let Err(error) = self.append(letter, Some(ParkedState::Redriving)).await {
+                return (moved, Err(error));
+            }
             moved.push((id, etag));
         }
-        Ok(moved)
+        (moved, Ok(()))
     }
+}
+
+fn due_of(letter: &Stored<Letter>) -> Result<Timestamp> {
+    let letter = &letter.document;
+    let due = letter.due.map(Timestamp::from_millis);
+    due.ok_or_else(|| {
+        let what = format!("read a postponed change of {}", letter.parked_key);
+        Error::invalid(what, "it does not say until when it waits")
+    })
 }

@@ -37,6 +37,17 @@ pub(super) struct Put {
     is_new: bool,
 }
 
+impl Put {
+    /// The version that was found in the place, if nothing had to be written.
+    pub(super) fn found(&self) -> Option<&Etag> {
+        self.etag.as_ref().filter(|_| !self.is_new)
+    }
+
+    pub(super) fn index(&self) -> u32 {
+        self.slot.index
+    }
+}
+
 impl DeadLetters {
     /// Parks a change that failed: its key is parked from now on, and the change is the next of its
     /// sequence. Parking the same change again changes nothing.

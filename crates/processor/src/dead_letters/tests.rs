@@ -560,6 +560,45 @@ fn a_change_that_is_due_waits_with_its_parked_key() {
 }
 
 #[test]
+fn a_change_that_is_put_off_again_is_not_forgotten_by_whoever_woke_it_before() {
+    on_both(async |scene| {
+        let (a, everything) = (change("k", "a", 1), [Arc::new(KeyRange::all())]);
+        postpone(&scene, &a, 2_000).await;
+        let woken = scene.letters.wake(Timestamp::from_millis(2_000), &everything).await.unwrap();
+        // Another instance, whose clock is behind, gets it delivered meanwhile.
+        postpone(&scene, &a, 2_000).await;
+        assert_eq!(scene.deliver_all("k", async |_| ()).await, "a@1");
+        scene.letters.forget(&woken).await.unwrap();
+        assert_eq!(postponed(&scene).await, ["a"]);
+    });
+}
+
+#[test]
+fn a_key_that_cannot_be_woken_keeps_no_other_waiting() {
+    on_both(async |scene| {
+        postpone(&scene, &change("k", "a", 1), 2_000).await;
+        postpone(&scene, &change("m", "b", 2), 2_000).await;
+        postpone(&scene, &change("n", "c", 3), 1_500).await;
+        // Another key has the same hash as one of them, and the document of another is damaged.
+        scene.park(&change("k", "z", 9)).await;
+        let head = scene.head().await.unwrap();
+        scene.replace(&head, set_property(&head.body, "parkedKey", r#""[\"other\"]""#)).await;
+        let all = scene.documents().await;
+        let damaged = all.iter().find(|it| it.id.as_str().contains(":later:00000000000000001500"));
+        let damaged = damaged.unwrap();
+        scene.replace(damaged, set_property(&damaged.body, "due", "\"soon\"")).await;
+        let everything = [Arc::new(KeyRange::all())];
+        let woken = scene.letters.wake(Timestamp::from_millis(2_000), &everything).await.unwrap();
+        assert!(woken.failed.is_some());
+        scene.letters.forget(&woken).await.unwrap();
+        assert_eq!(scene.deliver_all("m", async |_| ()).await, "b@2");
+        let left = scene.documents().await;
+        let left = left.iter().filter(|it| it.id.as_str().contains(":later:")).count();
+        assert_eq!(left, 2);
+    });
+}
+
+#[test]
 fn a_change_that_was_put_off_can_be_discarded() {
     on_both(async |scene| {
         postpone(&scene, &change("k", "a", 1), 2_000).await;

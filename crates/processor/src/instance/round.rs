@@ -29,6 +29,8 @@ const PARALLEL: usize = 16;
 const BURIAL_LEASE_DURATIONS: u32 = 3;
 /// A member that has just joined has counted up to here.
 const COUNTER_NEW_MAX: u64 = 2;
+/// How long it takes until changes that were put off are looked for although none is known.
+const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_secs(60);
 /// Listings in a row without a lease after which its worker stops.
 const MISSING_MAX: u32 = 3;
 
@@ -63,10 +65,12 @@ impl Instance {
 
     /// Has changes delivered whose time has come.
     async fn wake(&mut self) {
-        let now = self.setup.clock.now();
-        if !self.setup.agenda.is_in_use() || !self.setup.agenda.take_due(now) {
+        let (agenda, now) = (&self.setup.agenda, self.setup.clock.now());
+        if self.wishes.paused || !agenda.is_in_use() || !agenda.take_due(now) {
             return;
         }
+        // However sure it is that nothing was missed, it costs little to look again.
+        agenda.note(now.plus(LOOK_AGAIN));
         match self.wake_due(now).await {
             Ok(next) => next.into_iter().for_each(|it| self.setup.agenda.note(it)),
             Err(error) => {
@@ -78,17 +82,23 @@ impl Instance {
 
     /// Moves what is due to the sequences of its keys, and says when to look again.
     async fn wake_due(&mut self, now: Timestamp) -> Result<Option<Timestamp>> {
-        let keys: Vec<_> = self.held.values().map(|it| Arc::clone(&it.keys)).collect();
+        let staying = self.held.values().filter(|it| it.going_to.is_none());
+        let keys: Vec<_> = staying.map(|it| Arc::clone(&it.keys)).collect();
+        if keys.is_empty() {
+            return Ok(None);
+        }
         let (letters, store) = (&self.setup.dead_letters, &self.setup.store);
         let woken = letters.wake(now, &keys).await?;
-        if woken.is_empty() {
-            return Ok(woken.next);
+        if !woken.is_empty() {
+            // A lease may have gone to another instance meanwhile, which hears of it this way.
+            store.bump_redrives_by_instance().await?;
+            letters.forget(&woken).await?;
+            self.unsettled = true;
         }
-        // A lease may have gone to another instance meanwhile, which hears of it this way.
-        store.bump_redrives().await?;
-        letters.forget(&woken).await?;
-        self.unsettled = true;
-        Ok(woken.next)
+        match woken.failed {
+            Some(error) => Err(error),
+            None => Ok(woken.next),
+        }
     }
 
     /// Follows what an operator wants.

@@ -53,6 +53,20 @@ fn drain(lanes: &mut Lanes) -> Vec<String> {
 const FAILED: Failure = Failure { progressed: false, is_first: false, permanent: false };
 
 #[test]
+fn a_key_is_busy_while_its_lane_is() {
+    for (keyed, other) in [(true, false), (false, true)] {
+        let (mut lanes, _) = lanes(keyed, &["a1 b2"]);
+        let busy =
+            |lanes: &Lanes| [lanes.is_busy_with(&"a".into()), lanes.is_busy_with(&"b".into())];
+        assert_eq!(busy(&lanes), [false, false]);
+        let (key, batch, _) = lanes.take(u64::MAX).unwrap();
+        assert_eq!(busy(&lanes), [true, other]);
+        lanes.succeeded(&key, count(&batch));
+        assert_eq!(busy(&lanes), [false, false]);
+    }
+}
+
+#[test]
 fn a_serial_batch_is_a_page_or_several_that_fit() {
     let (mut large, _) = lanes(false, &["a1 b2 a3", "c4"]);
     assert_eq!(drain(&mut large), ["a1 b2 a3", "c4"]);

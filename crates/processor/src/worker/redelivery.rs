@@ -1,6 +1,7 @@
 //! Delivering a parked sequence to its end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use millstream_core::{Continuation, PartitionKey};
 use tokio::sync::Notify;
@@ -18,6 +19,9 @@ use crate::worker::deliver::{call_handler, shorten};
 use crate::worker::events::Delivered;
 use crate::worker::probe::{note_reached, note_transient, permitted};
 use crate::worker::redrive::persist;
+
+/// Longest pause between two attempts.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// How the delivery of a parked sequence ended.
 pub(super) enum Redrive {
@@ -78,7 +82,8 @@ impl Redelivery {
                     let (keys, attempt) = (Arc::clone(&self.context.keys), self.context.attempt);
                     setup.notifier.tell(Notification::HandlerFailed { keys, attempt, error });
                     self.context.attempt += 1;
-                    setup.pause(attempt)
+                    // It keeps a place that others could have.
+                    setup.pause(attempt).min(PAUSE_MAX)
                 }
                 Some((HandlerErrorKind::Failed | HandlerErrorKind::Permanent, error)) => {
                     persist(&setup, || Box::pin(letters.fail_redrive(&key, &error))).await?;

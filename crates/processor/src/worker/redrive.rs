@@ -47,10 +47,11 @@ impl Work {
         let known = self.parked.get_or_insert_default();
         for it in parked {
             let wanted = it.state == ParkedState::Redriving;
-            let is_known = self.redriving.contains(&it.partition_key)
-                || self.redrives_running.contains(&it.partition_key);
-            if wanted && !is_known {
-                self.redriving.push(it.partition_key.clone());
+            if wanted && self.redrives_wanted.insert(it.partition_key.clone()) {
+                if !known.contains(&it.partition_key) {
+                    self.unparked_before.insert(it.partition_key.clone());
+                }
+                self.redriving.push_back(it.partition_key.clone());
             }
             known.insert(it.partition_key);
         }
@@ -146,9 +147,13 @@ impl Work {
     pub(super) fn start_redrive(&mut self) -> bool {
         // Putting a change aside is repeated until its outcome is known. If the sequence were
         // delivered to its end meanwhile, the change would be parked again, and later ones go on.
-        let is_free = |key| !self.keeping.contains(key) || self.setup.has(Flaw::RedrivenBeforeKept);
-        let free = self.redriving.iter().rposition(is_free);
-        let Some(key) = free.map(|it| self.redriving.remove(it)) else { return false };
+        let is_kept = |key| !self.keeping.contains(key) || self.setup.has(Flaw::RedrivenBeforeKept);
+        // Of a key that was not parked, something may be with the handler; once that is over,
+        // whatever comes is put behind the sequence.
+        let is_alone = |key| !self.unparked_before.contains(key) || !self.lanes.is_busy_with(key);
+        let free = self.redriving.iter().position(|key| is_kept(key) && is_alone(key));
+        let Some(key) = free.and_then(|it| self.redriving.remove(it)) else { return false };
+        self.unparked_before.remove(&key);
         self.redrives_running.insert(key.clone());
         self.busy += 1;
         let context = Context {
@@ -178,6 +183,7 @@ impl Work {
     pub(super) fn on_redriven(&mut self, key: &PartitionKey, outcome: Redrive) {
         self.busy -= 1;
         self.redrives_running.remove(key);
+        self.redrives_wanted.remove(key);
         match outcome {
             Redrive::Interrupted => (),
             Redrive::Done => {

@@ -103,6 +103,10 @@ impl Publisher for Limited {
         }
     }
 
+    fn can_schedule(&self) -> bool {
+        false
+    }
+
     async fn publish(&self, messages: Vec<Message>) -> Result<()> {
         if let Some(large) = messages.iter().position(|it| self.message_bytes_max < it.size()) {
             *self.refusals.lock().unwrap() += 1;

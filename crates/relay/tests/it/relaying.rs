@@ -1,10 +1,11 @@
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_lite::future::block_on;
+use futures_lite::future::{block_on, or};
 use millstream_core::{ErrorKind, FeedMode, PartitionKey, StartFrom, SystemClock, Timestamp};
-use millstream_processor::DeadLetters;
+use millstream_processor::{Concurrency, DeadLetters, ProcessorOptions, StartPosition};
 use millstream_relay::Replay;
 
 use crate::harness::{Failure, Scripted, World};
@@ -136,6 +137,28 @@ fn a_refused_event_is_parked_and_those_before_it_in_the_same_call_are_published(
 #[test]
 fn an_event_that_the_destination_fails_at_is_parked_after_some_attempts_and_others_go_on() {
     assert!(ATTEMPTS_MAX <= relay_one_that_is_parked("Failing"));
+}
+
+#[test]
+fn where_keys_are_handled_beside_each_other_none_waits_for_attempts_at_another() {
+    let world = World::new();
+    world.commit("k0", "k0-0", "Failing", 0);
+    let (long, publisher) = (Duration::from_secs(3600), Arc::new(Scripted::new(20)));
+    for number in 0..20 {
+        world.commit(&format!("k{}", number + 1), &format!("event-{number}"), "Changed", 0);
+    }
+    let processor = ProcessorOptions::default()
+        .start(StartPosition::Beginning)
+        .concurrency(Concurrency::Keyed(4))
+        .backoff(long, long);
+    let started = world.started(World::options().processor(processor), &publisher);
+    let mut stop = pin!(started.run(publisher.done.clone()));
+    block_on(or(&mut stop, async {
+        publisher.done.cancelled().await;
+        Ok(())
+    }))
+    .unwrap();
+    assert_eq!(publisher.ids().len(), 20);
 }
 
 #[test]

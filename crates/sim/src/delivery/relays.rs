@@ -75,6 +75,10 @@ impl Publisher for Unscheduled {
         self.remote.limits()
     }
 
+    fn can_schedule(&self) -> bool {
+        false
+    }
+
     async fn publish(&self, messages: Vec<Message>) -> CoreResult<()> {
         self.host.site.oracle.sending_when_due(&messages, self.clock.now());
         self.remote.publish(messages).await
