@@ -58,9 +58,9 @@ impl Context {
     ///
     /// When the time has come, it is delivered as a parked change that is redriven: before changes
     /// of its key that come after that, and if it fails too often it is parked. The time is looked
-    /// at once a round ([`crate::ProcessorOptions::round_interval`]). Where the container of the dead
-    /// letters is partitioned by `/id`, every look reads all of it: choose another partition key
-    /// for more than a few.
+    /// at once a round ([`crate::ProcessorOptions::round_interval`]). Where the container of the
+    /// dead letters is partitioned by `/id`, every look reads all of it: choose another partition
+    /// key for more than a few.
     ///
     /// # Errors
     ///
