@@ -252,6 +252,8 @@ struct Work {
     /// Keys that were not parked when they were found to be redriven: changes of them may be with
     /// the handler.
     unparked_before: FxHashSet<PartitionKey>,
+    /// Keys of which something was put behind the others while they are redriven.
+    kept_behind: FxHashSet<PartitionKey>,
     /// Parked sequences to be delivered again, and those that are now.
     redriving: VecDeque<PartitionKey>,
     redrives_running: FxHashSet<PartitionKey>,
@@ -328,6 +330,7 @@ impl Work {
             redrives_seen: 0,
             keeping: FxHashSet::default(),
             unparked_before: FxHashSet::default(),
+            kept_behind: FxHashSet::default(),
             redriving: VecDeque::new(),
             redrives_wanted: FxHashSet::default(),
             redrives_running: FxHashSet::default(),

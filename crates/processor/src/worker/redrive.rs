@@ -126,6 +126,7 @@ impl Work {
         if behind {
             // Nobody suspects them any more; otherwise later changes would stand in for them.
             self.lanes.acquit(&lane, kept.len());
+            self.note_kept_behind(&kept);
         }
         match (unparked, &mut self.parked) {
             // The redrive ends any moment; only its end makes the key free, or it could free a
@@ -143,6 +144,20 @@ impl Work {
         self.lanes.go_on(&lane);
     }
 
+    /// The keys of these changes are parked, whatever was known of them: the sequence they were put
+    /// behind may have come to its end, and another have begun with a change that was put off.
+    fn note_kept_behind(&mut self, kept: &[Segment]) {
+        for segment in kept {
+            let key = &segment.page.changes[segment.range.start].partition_key;
+            if let Some(parked) = &mut self.parked {
+                parked.insert(key.clone());
+            }
+            if self.redrives_running.contains(key) {
+                self.kept_behind.insert(key.clone());
+            }
+        }
+    }
+
     /// Starts to deliver a parked sequence again, if one is wanted.
     pub(super) fn start_redrive(&mut self) -> bool {
         // Putting a change aside is repeated until its outcome is known. If the sequence were
@@ -154,6 +169,7 @@ impl Work {
         let free = self.redriving.iter().position(|key| is_kept(key) && is_alone(key));
         let Some(key) = free.and_then(|it| self.redriving.remove(it)) else { return false };
         self.unparked_before.remove(&key);
+        self.kept_behind.remove(&key);
         self.redrives_running.insert(key.clone());
         self.busy += 1;
         let context = Context {
@@ -187,7 +203,11 @@ impl Work {
         match outcome {
             Redrive::Interrupted => (),
             Redrive::Done => {
-                if let Some(parked) = &mut self.parked {
+                // What was put behind meanwhile may be part of the next sequence of the key. If it
+                // is not, the next change of the key finds out.
+                if !self.kept_behind.remove(key)
+                    && let Some(parked) = &mut self.parked
+                {
                     parked.remove(key);
                 }
                 let partition_key = key.to_string();

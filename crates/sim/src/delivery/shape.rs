@@ -157,8 +157,10 @@ impl DeliveryShape {
         let settling = *lease * 6 + *lock * 12 + relay.round * 12 + relay.handover_deadline * 2;
         // Each event alone, after a pause, and once more after it was parked or put aside.
         let work = (consumer.work_max + relay.backoff_max) * events * 2;
-        // A schedule is kept by the clock of the broker.
-        let disagreement = u32::from(self.brokers_disagree) * Duration::from_secs(11 * 60);
+        // A schedule is kept by the clock of the broker, or of the relay; those of relays differ.
+        let is_by_relay = !self.broker_schedules && 0 < workload.scheduled;
+        let disagreement =
+            u32::from(self.brokers_disagree || is_by_relay) * Duration::from_secs(11 * 60);
         settling + work + workload.schedule_max + Duration::from_secs(120) + disagreement
     }
 }
