@@ -257,6 +257,8 @@ struct Work {
     /// Parked sequences to be delivered again, and those that are now.
     redriving: VecDeque<PartitionKey>,
     redrives_running: FxHashSet<PartitionKey>,
+    /// The last that was begun was a sequence, so changes of the feed are next.
+    redrove_last: bool,
     /// Those in either of both.
     redrives_wanted: FxHashSet<PartitionKey>,
     /// Cancelled when the lease is to be given up, so that long work ends early.
@@ -333,6 +335,7 @@ impl Work {
             kept_behind: FxHashSet::default(),
             redriving: VecDeque::new(),
             redrives_wanted: FxHashSet::default(),
+            redrove_last: false,
             redrives_running: FxHashSet::default(),
             leaving: CancellationToken::new(),
             told: guard::Told::default(),

@@ -44,7 +44,9 @@ impl Work {
         };
         let page_max = if self.stopping.is_some() { self.page_started } else { u64::MAX };
         while self.busy < at_once {
-            if self.stopping.is_none() && self.start_redrive() {
+            let is_others_turn = self.redrove_last && self.lanes.has_ready(page_max);
+            if self.stopping.is_none() && !is_others_turn && self.start_redrive() {
+                self.redrove_last = true;
                 continue;
             }
             if !self.lanes.has_ready(page_max) {
@@ -60,6 +62,7 @@ impl Work {
                 }
             };
             let Some((lane, segments, attempts)) = self.lanes.take(page_max) else { return };
+            self.redrove_last = false;
             let last = segments.last().map_or(0, |it| it.page.number);
             self.page_started = self.page_started.max(last);
             self.busy += 1;

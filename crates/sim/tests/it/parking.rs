@@ -18,6 +18,7 @@ scenarios! {
     a_redrive_keeps_the_order_while_new_changes_arrive_keyed: ranges(1);
     a_redrive_that_fails_parks_the_rest_again: ranges(1);
     a_redrive_is_not_begun_twice: ranges(1);
+    changes_of_the_feed_come_between_redrives: ranges(1);
     a_redrive_goes_on_with_the_next_owner: ranges(1);
     a_redrive_waits_while_the_outside_is_down: ranges(1);
     a_parked_key_stays_parked_through_a_split_and_a_reset: ranges(1);
@@ -201,6 +202,31 @@ fn a_redrive_is_not_begun_twice(world: &World) {
     assert_eq!(world.handled_of_key("a"), ids("a", 0..6), "each once");
     assert_eq!(world.handled_of_key("c"), ids("c", 0..2));
     assert_eq!(h1.told(is_redriven), 2);
+}
+
+fn changes_of_the_feed_come_between_redrives(world: &World) {
+    let _h1 = world.start_owner("h1", &options().attempts_max(1));
+    let keys = ["c", "d", "e", "f", "g"];
+    for key in keys {
+        world.recorder().fail(&format!("{key}-0"), usize::MAX, Failing::Failed);
+        write_all(world, key, 0..1);
+    }
+    world.run_until(SOON, || world.letters_parked() == keys.len());
+    world.recorder().close("h1");
+    for key in keys {
+        world.recorder().fail(&format!("{key}-0"), 0, Failing::Failed);
+        world.redrive(key);
+    }
+    world.run_until(SOON, || world.recorder().at_work("h1") == 1);
+    // All of them are known and one is with the handler when a change of another key comes.
+    write_all(world, "b", 0..1);
+    world.run(ROUND * 2);
+    world.recorder().open("h1");
+    world.run_until(SOON, || world.letters_parked() == 0);
+    world.run_until_handled(&["b-0"]);
+    let batches = world.recorder().batches();
+    let after = batches.iter().rev().take_while(|it| it.ids[0] != "b-0").count();
+    assert!(2 < after, "{after} sequences came after it");
 }
 
 fn a_redrive_goes_on_with_the_next_owner(world: &World) {
