@@ -175,6 +175,21 @@ fn a_replay_passes_over_what_is_refused_but_not_over_what_failed() {
 }
 
 #[test]
+fn a_replay_of_a_few_events_says_that_it_is_cut_also_if_those_are_refused() {
+    let world = World::new();
+    world.commit("k0", "k0-0", "Refused", 0);
+    world.commit("k0", "k0-1", "Changed", 0);
+    let publisher = Arc::new(Scripted::new(usize::MAX));
+    let replay = Replay::new(&world.data, publisher.clone());
+    let parts = block_on(replay.begin()).unwrap();
+    let steps = parts.into_iter().map(|it| block_on(replay.step(it, 1)).unwrap());
+    let cut: Vec<_> = steps.filter(|it| it.is_cut).collect();
+    assert_eq!(cut.len(), 1);
+    assert_eq!((cut[0].report.published, cut[0].report.refused), (0, 1));
+    assert!(publisher.ids().is_empty());
+}
+
+#[test]
 fn an_unsent_event_is_held_from_the_start() {
     let world = World::new();
     world.commit("k0", "k0-0", "Changed", 0);
