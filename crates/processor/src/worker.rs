@@ -257,10 +257,10 @@ struct Work {
     /// Parked sequences to be delivered again, and those that are now.
     redriving: VecDeque<PartitionKey>,
     redrives_running: FxHashSet<PartitionKey>,
+    /// The keys of both together.
+    redrives_wanted: FxHashSet<PartitionKey>,
     /// The last that was begun was a sequence, so changes of the feed are next.
     redrove_last: bool,
-    /// Those in either of both.
-    redrives_wanted: FxHashSet<PartitionKey>,
     /// Cancelled when the lease is to be given up, so that long work ends early.
     leaving: CancellationToken,
 

@@ -13,6 +13,7 @@ use crate::system::System;
 const PAGE_MAX: usize = 1_000;
 /// The same on NATS, where each takes two calls.
 const NATS_PAGE_MAX: usize = 100;
+/// Most dead letters that are read at once to learn their numbers: whole messages, 1 MiB or less.
 const PEEKED_MAX: usize = 100;
 
 /// Messages that nobody has.
@@ -86,7 +87,6 @@ async fn resubmit_own(
     newest: u64,
     messages_max: u64,
 ) -> Result<ResubmittedRow> {
-    // Looking reads whole messages.
     let page_max = usize::try_from(messages_max).unwrap_or(PEEKED_MAX).min(PEEKED_MAX);
     let page = broker.peek(path, from, page_max, None).await?;
     let numbers = page.iter().map(|it| it.sequence_number).filter(|it| *it <= newest);
