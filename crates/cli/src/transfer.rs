@@ -10,6 +10,8 @@ use crate::config::Config;
 use crate::failure::{Failure, Result};
 use crate::progress::{Progress, bar, size};
 
+/// The parts of the key space in which an export counts.
+const PARTS: u64 = 65_536;
 /// Most lines, and bytes, that are imported at once.
 const LINES_MAX: usize = 500;
 const BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -48,7 +50,9 @@ async fn export_with(client: &Client, container: &str, file: Option<PathBuf>) ->
         for line in &page.lines {
             writeln!(out, "{line}")?;
         }
-        tally.add(page.lines.len(), bytes_of(&page.lines));
+        tally.count(page.lines.len(), bytes_of(&page.lines));
+        let (done, items, bytes) = (bar(page.passed, PARTS), tally.items, size(tally.bytes));
+        tally.progress.show(&format!("{done}  {items} items, {bytes}"));
         after = page.after;
         if after.is_none() {
             break;
@@ -124,9 +128,13 @@ impl Tally {
         Self { verb, items: 0, bytes: 0, size, progress: Progress::new() }
     }
 
-    fn add(&mut self, items: usize, bytes: usize) {
+    fn count(&mut self, items: usize, bytes: usize) {
         self.items += u64::try_from(items).unwrap_or(u64::MAX);
         self.bytes += u64::try_from(bytes).unwrap_or(u64::MAX);
+    }
+
+    fn add(&mut self, items: usize, bytes: usize) {
+        self.count(items, bytes);
         self.progress.show(&line(self.verb, self.items, self.bytes, self.size));
     }
 

@@ -22,6 +22,9 @@ const KEYS_AT_ONCE: usize = 64;
 pub(crate) struct LinesAnswer {
     pub(crate) lines: Vec<String>,
     pub(crate) after: Option<String>,
+    /// How much of the key space they and those before them have, of 65,536 parts. Items are spread
+    /// over it evenly and come in its order, so that is how far it is.
+    pub(crate) passed: u64,
 }
 
 pub(crate) async fn export(
@@ -37,7 +40,17 @@ pub(crate) async fn export(
     for item in &page.items {
         lines.push(one_line(&item.body)?);
     }
-    Ok(LinesAnswer { lines, after: page.continuation.map(|it| it.as_str().to_owned()) })
+    let definition = &container.info.settings.partition_key;
+    let last = page.items.last().map(|it| definition.effective(&it.partition_key)).transpose()?;
+    let passed = last.map_or(0, |it| place(it.as_bytes()));
+    let after = page.continuation.map(|it| it.as_str().to_owned());
+    Ok(LinesAnswer { lines, after, passed })
+}
+
+/// Where a hash lies, of 65,536 parts; its first two bits are never set.
+fn place(hash: &[u8]) -> u64 {
+    let [high, low] = [0, 1].map(|it| u64::from(hash.get(it).copied().unwrap_or_default()));
+    (high * 256 + low) * 4
 }
 
 /// Writes items, replacing those that are there. Those of one key are written in their order.
@@ -94,4 +107,16 @@ fn one_line(body: &[u8]) -> Result<String> {
     let text = std::str::from_utf8(body)
         .map_err(|_| Failure::other("could not export an item: its body is not UTF-8"))?;
     Ok(text.replace(['\n', '\r'], " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_of_a_hash_grows_to_the_end_of_the_key_space() {
+        assert_eq!(place(&[]), 0);
+        assert_eq!(place(&[0x20, 0, 9]), 32_768);
+        assert_eq!(place(&[0x3F, 0xFF]), 65_532);
+    }
 }
