@@ -20,6 +20,7 @@ use crate::buffer::{Buffer, Entry, Key, Layer};
 use crate::engine::crowd::Crowd;
 use crate::engine::entries::encode_entry;
 use crate::flaw::Flaw;
+use crate::format::Format;
 use crate::keys;
 use crate::log::{GROUP_HEADER_BYTES, Log, Recovered};
 use crate::options::{Durability, StoreOptions};
@@ -141,8 +142,9 @@ impl std::fmt::Debug for Engine {
 
 impl Engine {
     /// Opens the log and the tables and replays what the tables do not have yet.
-    pub(crate) fn open(directory: &Path, options: StoreOptions) -> Result<Self> {
-        let tables = Tables::open(&directory.join(TABLES_DIRECTORY), options.cache_bytes)?;
+    pub(crate) fn open(directory: &Path, format: Format, options: StoreOptions) -> Result<Self> {
+        let tables_directory = directory.join(TABLES_DIRECTORY);
+        let tables = Tables::open(&tables_directory, format.lanes(), options.cache_bytes)?;
         let applied = match tables.get(Table::Meta, keys::APPLIED_GROUP)? {
             None => 0,
             Some(bytes) => u64::from_le_bytes(bytes[..].try_into().map_err(|_| {

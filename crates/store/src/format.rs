@@ -16,16 +16,26 @@ pub(crate) struct Format {
     minor: u32,
 }
 
-const CURRENT: Format = Format { major: 1, minor: 0 };
 const FILE: &str = "format.json";
+/// Keyspaces that the segments of the feed are spread over.
+const LANES: usize = 16;
 
 impl Format {
-    /// Whether a store is there; refuses one that a newer version wrote.
-    pub(crate) fn check(directory: &Path) -> Result<bool> {
+    /// What new stores have. A store keeps the format it was made with.
+    pub(crate) const NEW: Self = Self { major: 2, minor: 0 };
+
+    /// The number of lanes of the tables in commit order; format 1 knows only one.
+    pub(crate) fn lanes(self) -> usize {
+        if self.major == 1 { 1 } else { LANES }
+    }
+
+    /// The format of the store that is there, if there is one; refuses one that a newer version
+    /// wrote.
+    pub(crate) fn check(directory: &Path) -> Result<Option<Self>> {
         let attempted = || format!("open the store in {}", directory.display());
         let bytes = match fs::read(directory.join(FILE)) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => {
                 return Err(Error::new(ErrorKind::Unavailable, attempted()).because(error));
             }
@@ -34,19 +44,22 @@ impl Format {
             Error::new(ErrorKind::Corrupt, format!("read {FILE} in {}", directory.display()))
                 .because(error)
         })?;
-        if found.major != CURRENT.major {
+        if !(1..=Self::NEW.major).contains(&found.major) {
             let reason = format!(
-                "it has format {}.{} and this Millstream reads {}.x; use the version that wrote it",
-                found.major, found.minor, CURRENT.major
+                "it has format {}.{} and this Millstream reads 1.x to {}.x; use the version that \
+                 wrote it",
+                found.major,
+                found.minor,
+                Self::NEW.major
             );
             return Err(Error::new(ErrorKind::Unsupported, attempted()).because(reason));
         }
-        Ok(true)
+        Ok(Some(found))
     }
 
-    /// Writes the file whole or not at all.
+    /// Writes the file of a new store whole or not at all.
     pub(crate) fn write(directory: &Path) -> io::Result<()> {
-        let text = serde_json::to_vec(&CURRENT).expect("two numbers make JSON");
+        let text = serde_json::to_vec(&Self::NEW).expect("two numbers make JSON");
         let unfinished = directory.join("format.json.new");
         let mut file = fs::File::create(&unfinished)?;
         file.write_all(&text)?;

@@ -102,8 +102,8 @@ impl Store {
             let _ = sync_directory(parent);
         }
         let lock = lock_directory(directory)?;
-        let is_new = !Format::check(directory)?;
-        if is_new {
+        let format = Format::check(directory)?;
+        if format.is_none() {
             let log = directory.join(LOG_DIRECTORY);
             if Log::has_groups(&*options.disk, &log).map_err(failed)? {
                 let attempted = format!("open the store in {}", directory.display());
@@ -114,8 +114,8 @@ impl Store {
             check_nobodys(directory)?;
             create_directories(directory).map_err(failed)?;
         }
-        let engine = Arc::new(Engine::open(directory, options)?);
-        if is_new {
+        let engine = Arc::new(Engine::open(directory, format.unwrap_or(Format::NEW), options)?);
+        if format.is_none() {
             // The format file comes last: without it nothing can have been acknowledged, and all is
             // made anew.
             Format::write(directory).and_then(|()| sync_directory(directory)).map_err(failed)?;

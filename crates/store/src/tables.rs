@@ -3,7 +3,10 @@
 //! Entries arrive in bulk and in key order from the frozen layer of the buffer, past fjall's own
 //! journal and memtables: the commit log has made them durable already.
 
-use std::path::Path;
+mod lanes;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
@@ -17,6 +20,7 @@ use crate::disk::sync_directories;
 use crate::keys::{self, Place};
 use crate::reach::Reach;
 use crate::store::give_way;
+use crate::tables::lanes::Lanes;
 use crate::view::Section;
 
 /// The tables of a store. Their numbers are on disk: a retired one is never used again.
@@ -104,8 +108,9 @@ impl Table {
 
 /// The open tables.
 pub(crate) struct Tables {
+    directory: PathBuf,
     database: Database,
-    keyspaces: [Keyspace; Table::COUNT],
+    tables: [Lanes; Table::COUNT],
     reach: Reach,
 }
 
@@ -119,19 +124,20 @@ impl std::fmt::Debug for Tables {
 pub(crate) struct TablesSnapshot(fjall::Snapshot);
 
 impl Tables {
-    /// Opens the tables. The threads that fjall starts for compaction give way to those of users.
-    pub(crate) fn open(path: &Path, cache_bytes: u64) -> Result<Self> {
+    /// Opens the tables, of which those in commit order have so many lanes. The threads that fjall
+    /// starts for compaction give way to those of users.
+    pub(crate) fn open(path: &Path, lanes: usize, cache_bytes: u64) -> Result<Self> {
         thread::scope(|scope| {
             let opening = scope.spawn(|| {
                 // Threads inherit their priority from the one that starts them.
                 give_way();
-                Self::open_here(path, cache_bytes)
+                Self::open_here(path, lanes, cache_bytes)
             });
             opening.join().expect("opening does not panic")
         })
     }
 
-    fn open_here(path: &Path, cache_bytes: u64) -> Result<Self> {
+    fn open_here(path: &Path, lanes: usize, cache_bytes: u64) -> Result<Self> {
         let failed = |error: fjall::Error| opening_failed(path, error);
         // fjall removes what a rename has made superfluous, and a process that died may not have
         // synced the rename.
@@ -143,8 +149,8 @@ impl Tables {
             .max_cached_files(Some(OPEN_FILES_MAX))
             .open()
             .map_err(failed)?;
-        let open = |table: Table| database.keyspace(table.name(), || table.options());
-        let keyspaces = [
+        let open = |table: Table| Lanes::open(&database, table, lanes);
+        let tables = [
             open(Table::Items).map_err(failed)?,
             open(Table::Feed).map_err(failed)?,
             open(Table::History).map_err(failed)?,
@@ -154,17 +160,19 @@ impl Tables {
         ];
         // fjall does not make the directories of new keyspaces durable.
         sync_directories(path).map_err(|error| failed(error.into()))?;
-        Ok(Self { database, keyspaces, reach: Reach::default() })
+        Ok(Self { directory: path.to_owned(), database, tables, reach: Reach::default() })
     }
 
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Slice>> {
-        self.keyspaces[table.index()].get(key).map_err(|error| reading_failed(table, error))
+        let Some(keyspace) = self.tables[table.index()].holding(key) else { return Ok(None) };
+        keyspace.get(key).map_err(|error| reading_failed(table, error))
     }
 
     pub(crate) fn snapshot(&self) -> TablesSnapshot {
         TablesSnapshot(self.database.snapshot())
     }
 
+    /// The entries from one key to another; those of tables in commit order are of one segment.
     pub(crate) fn range(
         &self,
         snapshot: &TablesSnapshot,
@@ -174,8 +182,8 @@ impl Tables {
     ) -> impl Iterator<Item = Result<(Slice, Slice)>> + use<> {
         use fjall::Readable;
 
-        let range = (from < to)
-            .then(|| snapshot.0.range(&self.keyspaces[table.index()], from.to_vec()..to.to_vec()));
+        let keyspace = self.tables[table.index()].holding(from).filter(|_| from < to);
+        let range = keyspace.map(|it| snapshot.0.range(it, from.to_vec()..to.to_vec()));
         range
             .into_iter()
             .flatten()
@@ -186,9 +194,11 @@ impl Tables {
     pub(crate) fn learn_reach(&self, section: &Section) -> Result<()> {
         let table = section.table;
         self.reach.learn(section, |segment| {
-            let end = Place::end_of_segment(segment);
-            let keyspace = &self.keyspaces[table.index()];
-            let last = keyspace.range(segment.to_be_bytes().to_vec()..end).next_back();
+            let (first, end) = (segment.to_be_bytes(), Place::end_of_segment(segment));
+            let Some(keyspace) = self.tables[table.index()].holding(&first) else {
+                return Ok(None);
+            };
+            let last = keyspace.range(first.to_vec()..end).next_back();
             let key = last.map(fjall::Guard::key).transpose();
             let key = key.map_err(|error| reading_failed(table, error))?;
             Ok(key.and_then(|it| Place::from_key(&it)))
@@ -217,13 +227,12 @@ impl Tables {
 
     /// Tables of the newest level of the feed; many mean that compaction is behind.
     pub(crate) fn backlog(&self) -> usize {
-        self.keyspaces.iter().map(Keyspace::l0_table_count).max().unwrap_or(0)
+        self.keyspaces().map(|(_, it)| it.l0_table_count()).max().unwrap_or(0)
     }
 
     /// Asks for compaction where it is behind.
     pub(crate) fn nudge_compaction(&self) -> Result<()> {
-        for table in Table::ALL {
-            let keyspace = &self.keyspaces[table.index()];
+        for (table, keyspace) in self.keyspaces() {
             if BACKLOG_TO_NUDGE <= keyspace.l0_table_count() {
                 // Finishing an empty ingestion writes nothing and schedules a compaction.
                 let nudged = keyspace.start_ingestion().and_then(|it| it.finish());
@@ -243,28 +252,48 @@ impl Tables {
     }
 
     pub(crate) fn disk_bytes(&self) -> u64 {
-        self.keyspaces.iter().map(Keyspace::disk_space).sum()
+        self.keyspaces().map(|(_, it)| it.disk_space()).sum()
+    }
+
+    fn keyspaces(&self) -> impl Iterator<Item = (Table, &Keyspace)> {
+        let with_lanes = |table: Table| self.tables[table.index()].all().map(move |it| (table, it));
+        Table::ALL.into_iter().flat_map(with_lanes)
     }
 
     fn ingest(&self, table: Table, layer: &Layer) -> fjall::Result<()> {
-        let applied = (table == Table::Meta)
-            .then(|| (Slice::from(keys::APPLIED_GROUP), layer.through_group().to_le_bytes()));
-        let entries = layer.table(table);
-        if entries.is_empty() && applied.is_none() {
-            return Ok(());
-        }
-        let mut ingestion = self.keyspaces[table.index()].start_ingestion()?;
-        // The key of the applied group sorts before every other key of its table.
-        if let Some((key, value)) = applied {
-            ingestion.write(key, Slice::from(value))?;
-        }
-        for (key, value) in entries {
-            match value {
-                Some(value) => ingestion.write(Slice::clone(key), value.clone())?,
-                None => ingestion.write_tombstone(Slice::clone(key))?,
+        let lanes = &self.tables[table.index()];
+        let mut taken: BTreeSet<usize> =
+            layer.table(table).keys().map(|it| lanes.lane(it)).collect();
+        let applied =
+            (table == Table::Meta).then(|| Slice::from(layer.through_group().to_le_bytes()));
+        taken.extend(applied.as_ref().map(|_| lanes.lane(keys::APPLIED_GROUP)));
+        for lane in taken {
+            let mut ingestion = self.lane(table, lane)?.start_ingestion()?;
+            // The key of the applied group sorts before every other key of its table.
+            if let Some(applied) = &applied {
+                ingestion.write(keys::APPLIED_GROUP, applied.clone())?;
             }
+            for (key, value) in layer.table(table).iter().filter(|it| lanes.lane(it.0) == lane) {
+                match value {
+                    Some(value) => ingestion.write(Slice::clone(key), value.clone())?,
+                    None => ingestion.write_tombstone(Slice::clone(key))?,
+                }
+            }
+            ingestion.finish()?;
         }
-        ingestion.finish()
+        Ok(())
+    }
+
+    /// The keyspace of a lane, which is made if this is the first entry for it.
+    fn lane(&self, table: Table, lane: usize) -> fjall::Result<&Keyspace> {
+        let lanes = &self.tables[table.index()];
+        if let Some(keyspace) = lanes.get(lane) {
+            return Ok(keyspace);
+        }
+        let keyspace = lanes.make(&self.database, lane)?;
+        // fjall does not make the directories of new keyspaces durable.
+        sync_directories(&self.directory)?;
+        Ok(keyspace)
     }
 }
 
@@ -292,3 +321,6 @@ const FLUSHES_PER_COMPACTION: u8 = 8;
 const COMPACTION_THREADS: usize = 1;
 const OPEN_FILES_MAX: usize = 256;
 const BACKLOG_TO_NUDGE: usize = 8;
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@ use millstream_core::{ErrorKind, KeyRange};
 use crate::buffer::Entry;
 use crate::catalog::Catalog;
 use crate::engine::{Engine, lock};
+use crate::format::Format;
 use crate::fuzzing::disk::{MemoryDisk, Scratch};
 use crate::fuzzing::lines;
 use crate::options::{Durability, StoreOptions};
@@ -39,7 +40,8 @@ impl World {
             .disk(Arc::new(MemoryDisk::default()));
         let directory = Scratch::new();
         // Nothing moves to the tables, so their files may go at once.
-        let engine = Arc::new(Engine::open(directory.path(), options).expect("it is empty"));
+        let engine =
+            Arc::new(Engine::open(directory.path(), Format::NEW, options).expect("it is empty"));
         drop(directory);
         let runs = Arc::clone(&engine);
         let log = thread::spawn(move || runs.run_log());

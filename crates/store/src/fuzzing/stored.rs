@@ -81,7 +81,7 @@ pub(super) fn format(data: &[u8]) {
     fs::create_dir_all(directory.path()).expect("there is room for temporary files");
     fs::write(directory.path().join("format.json"), data).expect("there is room");
     match Format::check(directory.path()) {
-        Ok(is_there) => assert!(is_there),
+        Ok(found) => assert!(found.is_some()),
         Err(error) => {
             let kinds = [ErrorKind::Corrupt, ErrorKind::Unsupported];
             assert!(kinds.contains(&error.kind()), "{}", error.report());

@@ -73,10 +73,11 @@ fn another_process() {
 #[test]
 fn a_newer_major_is_refused_and_nothing_is_changed() {
     let directory = filled();
-    let newer = br#"{"major":2,"minor":7,"more":true}"#;
+    let newer = br#"{"major":3,"minor":7,"more":true}"#;
     fs::write(directory.path().join("format.json"), newer).expect("it can be written");
     let before = files(directory.path());
-    let reason = "it has format 2.7 and this Millstream reads 1.x; use the version that wrote it";
+    let reason = "it has format 3.7 and this Millstream reads 1.x to 2.x; use the version that \
+                  wrote it";
     check_refused(directory.path(), ErrorKind::Unsupported, reason);
     assert_same(&before, &files(directory.path()));
 }
@@ -85,7 +86,7 @@ fn a_newer_major_is_refused_and_nothing_is_changed() {
 fn a_newer_minor_is_opened_and_kept() {
     let directory = filled();
     let path = directory.path().join("format.json");
-    let newer = br#"{"major":1,"minor":7,"more":true}"#;
+    let newer = br#"{"major":2,"minor":7,"more":true}"#;
     fs::write(&path, newer).expect("it can be written");
     check_has(&open(directory.path()).expect("it opens"), 0..3);
     assert_eq!(fs::read(&path).expect("it is there"), newer);
