@@ -4,6 +4,7 @@
 //! waits without end: a connection that says nothing, says it too slowly or does not take its
 //! answer is closed.
 
+mod patience;
 mod stream;
 
 use std::convert::Infallible;
@@ -11,7 +12,6 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -34,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 use crate::gateway::{Gateway, Origin};
+use crate::server::patience::{Activity, Patience};
 use crate::server::stream::Impatient;
 use crate::tls::Tls;
 
@@ -224,39 +225,36 @@ impl Connection {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Self { peer, limits, router, gateway, watcher, _place, .. } = self;
-        let has_begun = Arc::new(AtomicBool::new(false));
-        let begun = Arc::clone(&has_begun);
+        let activity = Activity::new();
+        let mut patience = Patience::new(Arc::clone(&activity), limits.idle_timeout);
         let service = service_fn(move |request: http::Request<Incoming>| {
-            begun.store(true, Ordering::Relaxed);
+            let under_way = activity.begin(request.version());
             if let Some(gateway) = &gateway
                 && request.uri().path().starts_with(IN_A_DATABASE)
             {
                 let origin = Origin { peer: Some(peer), is_secured };
                 // The future of a request is large; it is moved around as a pointer.
                 let answer = Box::pin(gateway.serve(request, origin));
-                return Either::Left(answer.map(Ok::<_, Infallible>));
+                let answer = answer.map(move |it| {
+                    drop(under_way);
+                    Ok::<_, Infallible>(it)
+                });
+                return Either::Left(answer);
             }
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(ConnectInfo(peer));
             if is_secured {
                 request.extensions_mut().insert(Secured);
             }
-            Either::Right(router.clone().call(request))
+            let answer = router.clone().call(request);
+            Either::Right(answer.inspect(move |_| drop(under_way)))
         });
         let builder = builder(limits);
         let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
         let mut connection = std::pin::pin!(watcher.watch(connection));
-        let mut patience = std::pin::pin!(tokio::time::sleep(limits.idle_timeout));
-        let outcome = poll_fn(|context| {
-            if let Poll::Ready(outcome) = connection.as_mut().poll(context) {
-                return Poll::Ready(outcome);
-            }
-            // HTTP/1.1 has timers of its own from its first byte on, HTTP/2 its pings; before it is
-            // clear which it is, there is none.
-            if has_begun.load(Ordering::Relaxed) {
-                return Poll::Pending;
-            }
-            patience.as_mut().poll(context).map(Ok)
+        let outcome = poll_fn(|context| match connection.as_mut().poll(context) {
+            Poll::Ready(outcome) => Poll::Ready(outcome),
+            Poll::Pending => patience.poll_ended(context).map(Ok),
         })
         .await;
         if let Err(error) = outcome {
@@ -270,8 +268,8 @@ fn builder(limits: ServerLimits) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.idle_timeout)
+        // A connection has a timer of its own, see `patience`.
+        .header_read_timeout(None)
         .max_headers(limits.headers_max)
         .max_buf_size(bytes.max(8192));
     builder

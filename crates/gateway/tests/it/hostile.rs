@@ -191,6 +191,13 @@ fn slow_clients_are_disconnected() {
             let end = timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
             assert!(end.is_ok(), "{beginning:?} was waited for");
         }
+        // Also one that has been answered before, and has begun another request.
+        let mut stream = TcpStream::connect(gateway.address()).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\nGET").await.unwrap();
+        let mut answer = Vec::new();
+        let end = timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+        assert!(end.is_ok(), "it was waited for after an answer");
+        assert!(answer.starts_with(b"HTTP/1.1 401"), "{}", answer.escape_ascii());
         let request = signed(Method::POST, "/dbs", PUBLIC_EMULATOR_KEY);
         let mut text = "POST /dbs HTTP/1.1\r\nhost: a\r\ncontent-length: 50\r\n".to_owned();
         for (name, value) in request.headers() {
