@@ -17,14 +17,14 @@ pub(crate) struct Format {
 }
 
 const FILE: &str = "format.json";
-/// Keyspaces that the segments of the feed are spread over.
+/// Keyspaces that each of the large tables is spread over.
 const LANES: usize = 16;
 
 impl Format {
     /// What new stores have. A store keeps the format it was made with.
     pub(crate) const NEW: Self = Self { major: 2, minor: 0 };
 
-    /// The number of lanes of the tables in commit order; format 1 knows only one.
+    /// The number of lanes of the large tables; format 1 knows only one.
     pub(crate) fn lanes(self) -> usize {
         if self.major == 1 { 1 } else { LANES }
     }

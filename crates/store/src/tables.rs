@@ -75,6 +75,14 @@ impl Table {
         }
     }
 
+    /// Whether its entries are spread over lanes; their keys begin with a segment or a container.
+    fn has_lanes(self) -> bool {
+        match self {
+            Self::Items | Self::Feed | Self::History => true,
+            Self::Expiry | Self::Sequences | Self::Meta => false,
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Items => "items",
@@ -124,8 +132,8 @@ impl std::fmt::Debug for Tables {
 pub(crate) struct TablesSnapshot(fjall::Snapshot);
 
 impl Tables {
-    /// Opens the tables, of which those in commit order have so many lanes. The threads that fjall
-    /// starts for compaction give way to those of users.
+    /// Opens the tables, of which the large ones have so many lanes. The threads that fjall starts
+    /// for compaction give way to those of users.
     pub(crate) fn open(path: &Path, lanes: usize, cache_bytes: u64) -> Result<Self> {
         thread::scope(|scope| {
             let opening = scope.spawn(|| {
@@ -172,7 +180,7 @@ impl Tables {
         TablesSnapshot(self.database.snapshot())
     }
 
-    /// The entries from one key to another; those of tables in commit order are of one segment.
+    /// The entries from one key to another; both are of the same segment or container.
     pub(crate) fn range(
         &self,
         snapshot: &TablesSnapshot,

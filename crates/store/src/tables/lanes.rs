@@ -3,7 +3,8 @@
 //! A range commits in order, so what moves to the tables lies behind everything of its segment that
 //! is there, and fjall has nothing to merge. But it judges by the first and the last key of what it
 //! is given: with two segments in one keyspace everything seems to overlap and is written again and
-//! again. So neighbouring segments go to different keyspaces, the lanes.
+//! again. So neighbouring segments go to different keyspaces, the lanes; and so do the items of
+//! neighbouring containers, that those which are written to leave the others alone.
 
 use std::sync::OnceLock;
 
@@ -22,7 +23,7 @@ impl Lanes {
     /// Opens what is there, and the first lane in any case. The number of lanes must be the same
     /// each time.
     pub(super) fn open(database: &Database, table: Table, count: usize) -> fjall::Result<Self> {
-        let count = if table.writes_keys_once() { count } else { 1 };
+        let count = if table.has_lanes() { count } else { 1 };
         let lanes = Self { table, keyspaces: (0..count).map(|_| OnceLock::new()).collect() };
         for lane in 0..count {
             if lane == 0 || database.keyspace_exists(&lanes.name(lane)) {
@@ -32,10 +33,10 @@ impl Lanes {
         Ok(lanes)
     }
 
-    /// The lane of a key: neighbouring segments have different ones.
+    /// The lane of a key, by the segment or the container it begins with.
     pub(super) fn lane(&self, key: &[u8]) -> usize {
-        let segment = key.first_chunk().map_or(0, |it| u32::from_be_bytes(*it));
-        usize::try_from(segment).map_or(0, |it| it % self.keyspaces.len())
+        let owner = key.first_chunk().map_or(0, |it| u32::from_be_bytes(*it));
+        usize::try_from(owner).map_or(0, |it| it % self.keyspaces.len())
     }
 
     /// The keyspace that holds a key, if there is one.
@@ -48,7 +49,7 @@ impl Lanes {
         self.keyspaces.iter().filter_map(OnceLock::get)
     }
 
-    /// The keyspace of a lane, and whether it is there already.
+    /// The keyspace of a lane, if it is there already.
     pub(super) fn get(&self, lane: usize) -> Option<&Keyspace> {
         self.keyspaces[lane].get()
     }
