@@ -6,7 +6,7 @@
 mod lanes;
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
@@ -16,7 +16,7 @@ use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistM
 use millstream_core::{Error, ErrorKind, Result};
 
 use crate::buffer::Layer;
-use crate::disk::sync_directories;
+use crate::disk::{sync_directories, sync_directory};
 use crate::keys::{self, Place};
 use crate::reach::Reach;
 use crate::store::give_way;
@@ -116,7 +116,6 @@ impl Table {
 
 /// The open tables.
 pub(crate) struct Tables {
-    directory: PathBuf,
     database: Database,
     tables: [Lanes; Table::COUNT],
     reach: Reach,
@@ -168,7 +167,7 @@ impl Tables {
         ];
         // fjall does not make the directories of new keyspaces durable.
         sync_directories(path).map_err(|error| failed(error.into()))?;
-        Ok(Self { directory: path.to_owned(), database, tables, reach: Reach::default() })
+        Ok(Self { database, tables, reach: Reach::default() })
     }
 
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Slice>> {
@@ -300,7 +299,8 @@ impl Tables {
         }
         let keyspace = lanes.make(&self.database, lane)?;
         // fjall does not make the directories of new keyspaces durable.
-        sync_directories(&self.directory)?;
+        sync_directories(keyspace.path())?;
+        keyspace.path().parent().map_or(Ok(()), sync_directory)?;
         Ok(keyspace)
     }
 }

@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
 
