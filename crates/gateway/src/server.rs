@@ -60,8 +60,9 @@ pub struct ServerLimits {
     pub streams_max: u32,
     /// Longest time until the first byte, and for the handshake of TLS. Default: 10 s.
     pub handshake_timeout: Duration,
-    /// Longest time a connection may be idle, or the headers of a request may take. Default:
-    /// 120 s; SDKs keep connections open and expect them to last.
+    /// Longest time from one answer to the headers of the next request, or in which nothing is sent
+    /// of an answer that is a stream; HTTP/2 has pings instead. Default: 120 s; SDKs keep
+    /// connections open and expect them to last.
     pub idle_timeout: Duration,
     /// Longest time a client may take no byte of an answer. Default: 30 s.
     pub write_timeout: Duration,
@@ -205,27 +206,27 @@ impl Connection {
         let limit = self.limits.handshake_timeout;
         let Ok(Ok(1)) = timeout(limit, stream.peek(&mut first)).await else { return };
         let peer = self.peer;
-        let stream = Impatient::new(stream, self.limits.write_timeout);
+        let activity = Activity::new();
+        let stream = Impatient::new(stream, self.limits.write_timeout, Arc::clone(&activity));
         if first != [TLS_HANDSHAKE] {
-            return Box::pin(self.serve(stream, false)).await;
+            return Box::pin(self.serve(stream, activity, false)).await;
         }
         let Some(tls) = &self.tls else {
             tracing::debug!(%peer, "a client tried TLS, which is off");
             return;
         };
         match timeout(limit, tls.accept(stream)).await {
-            Ok(Ok(stream)) => Box::pin(self.serve(stream, true)).await,
+            Ok(Ok(stream)) => Box::pin(self.serve(stream, activity, true)).await,
             Ok(Err(error)) => tracing::debug!(%peer, %error, "could not agree on TLS"),
             Err(_) => tracing::debug!(%peer, "the handshake of TLS took too long"),
         }
     }
 
-    async fn serve<S>(self, stream: S, is_secured: bool)
+    async fn serve<S>(self, stream: S, activity: Arc<Activity>, is_secured: bool)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Self { peer, limits, router, gateway, watcher, _place, .. } = self;
-        let activity = Activity::new();
         let mut patience = Patience::new(Arc::clone(&activity), limits.idle_timeout);
         let service = service_fn(move |request: http::Request<Incoming>| {
             let under_way = activity.begin(request.version());

@@ -16,7 +16,7 @@ use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistM
 use millstream_core::{Error, ErrorKind, Result};
 
 use crate::buffer::Layer;
-use crate::disk::{sync_directories, sync_directory};
+use crate::disk::sync_directories;
 use crate::keys::{self, Place};
 use crate::reach::Reach;
 use crate::store::give_way;
@@ -232,7 +232,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Tables of the newest level of the feed; many mean that compaction is behind.
+    /// The most tables that the newest level of any has; many mean that compaction is behind.
     pub(crate) fn backlog(&self) -> usize {
         self.keyspaces().map(|(_, it)| it.l0_table_count()).max().unwrap_or(0)
     }
@@ -292,16 +292,20 @@ impl Tables {
     }
 
     /// The keyspace of a lane, which is made if this is the first entry for it.
+    ///
+    /// fjall numbers keyspaces by the directories that it finds, and a loss of power may take back
+    /// the directory of the newest one but not its name. So that the number goes to the same lane
+    /// again, lanes are made in one order, and each is durable before the next.
     fn lane(&self, table: Table, lane: usize) -> fjall::Result<&Keyspace> {
         let lanes = &self.tables[table.index()];
-        if let Some(keyspace) = lanes.get(lane) {
-            return Ok(keyspace);
+        if lanes.get(lane).is_none() {
+            for number in 0..=lane {
+                for table in Table::ALL.into_iter().filter(|it| it.has_lanes()) {
+                    self.tables[table.index()].make(&self.database, number)?;
+                }
+            }
         }
-        let keyspace = lanes.make(&self.database, lane)?;
-        // fjall does not make the directories of new keyspaces durable.
-        sync_directories(keyspace.path())?;
-        keyspace.path().parent().map_or(Ok(()), sync_directory)?;
-        Ok(keyspace)
+        Ok(lanes.get(lane).expect("it was just made"))
     }
 }
 

@@ -20,7 +20,8 @@ pub(crate) struct Activity {
     begun_at: Instant,
     /// Requests that have not been answered.
     under_way: AtomicUsize,
-    /// When the last answer was ready, in milliseconds since the connection began.
+    /// When the last answer was ready or a piece of one was sent, in milliseconds since the
+    /// connection began.
     answered_ms: AtomicU64,
     /// Whether it speaks HTTP/2, which has pings of its own.
     is_http2: AtomicBool,
@@ -57,6 +58,12 @@ impl Activity {
         UnderWay(Arc::clone(self))
     }
 
+    /// Notes that something of an answer was ready or taken by the client.
+    pub(crate) fn note_answer(&self) {
+        let now = u64::try_from(self.begun_at.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.answered_ms.store(now, Ordering::Relaxed);
+    }
+
     /// Since when it waits for a request, if it does.
     fn idle_since(&self) -> Option<Instant> {
         let is_idle =
@@ -68,8 +75,7 @@ impl Activity {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        let now = u64::try_from(self.0.begun_at.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.0.answered_ms.store(now, Ordering::Relaxed);
+        self.0.note_answer();
         self.0.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -150,6 +156,18 @@ mod tests {
         };
         let lasted = lasts(work).await.unwrap();
         assert!(TIMEOUT * 4 <= lasted && lasted <= TIMEOUT * 5, "{lasted:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_may_be_sent_for_longer() {
+        let work = async |activity: &Arc<Activity>| {
+            drop(activity.begin(Version::HTTP_11));
+            for _ in 0..6 {
+                sleep(TIMEOUT / 2).await;
+                activity.note_answer();
+            }
+        };
+        assert_eq!(lasts(work).await, Some(TIMEOUT * 4));
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,17 +3,21 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
+use crate::server::patience::Activity;
+
 /// A stream whose writes fail when nothing could be written for some time.
 #[derive(Debug)]
 pub(crate) struct Impatient<S> {
     stream: S,
     write_timeout: Duration,
+    activity: Arc<Activity>,
     /// Runs while a write waits.
     timer: Option<Pin<Box<Sleep>>>,
     /// Small pieces on their way, put together.
@@ -24,8 +28,20 @@ pub(crate) struct Impatient<S> {
 const GATHERED_BYTES_MAX: usize = 4096;
 
 impl<S> Impatient<S> {
-    pub(crate) fn new(stream: S, write_timeout: Duration) -> Self {
-        Self { stream, write_timeout, timer: None, gathered: Vec::new() }
+    pub(crate) fn new(stream: S, write_timeout: Duration, activity: Arc<Activity>) -> Self {
+        Self { stream, write_timeout, activity, timer: None, gathered: Vec::new() }
+    }
+
+    /// The client has taken something, or it is waited for.
+    fn judge_write(
+        &mut self,
+        context: &mut Context<'_>,
+        outcome: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if outcome.is_ready() {
+            self.activity.note_answer();
+        }
+        self.judge(context, outcome)
     }
 
     fn judge<T>(
@@ -61,7 +77,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.judge(context, outcome)
+        self.judge_write(context, outcome)
     }
 
     fn poll_write_vectored(
@@ -77,7 +93,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
         } else {
             Pin::new(stream).poll_write_vectored(context, slices)
         };
-        self.judge(context, outcome)
+        self.judge_write(context, outcome)
     }
 
     fn is_write_vectored(&self) -> bool {

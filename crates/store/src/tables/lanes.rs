@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 
 use fjall::{Database, Keyspace};
 
+use crate::disk::{sync_directories, sync_directory};
 use crate::tables::Table;
 
 /// The keyspaces of a table.
@@ -21,13 +22,14 @@ pub(super) struct Lanes {
 
 impl Lanes {
     /// Opens what is there, and the first lane in any case. The number of lanes must be the same
-    /// each time.
+    /// each time. The caller makes the directories durable.
     pub(super) fn open(database: &Database, table: Table, count: usize) -> fjall::Result<Self> {
         let count = if table.has_lanes() { count } else { 1 };
         let lanes = Self { table, keyspaces: (0..count).map(|_| OnceLock::new()).collect() };
-        for lane in 0..count {
+        for (lane, place) in lanes.keyspaces.iter().enumerate() {
             if lane == 0 || database.keyspace_exists(&lanes.name(lane)) {
-                lanes.make(database, lane)?;
+                let keyspace = lanes.keyspace(database, lane)?;
+                place.get_or_init(|| keyspace);
             }
         }
         Ok(lanes)
@@ -54,10 +56,21 @@ impl Lanes {
         self.keyspaces[lane].get()
     }
 
-    /// Makes the keyspace of a lane, or opens it.
-    pub(super) fn make(&self, database: &Database, lane: usize) -> fjall::Result<&Keyspace> {
-        let keyspace = database.keyspace(&self.name(lane), || self.table.options())?;
-        Ok(self.keyspaces[lane].get_or_init(|| keyspace))
+    /// Makes the keyspace of a lane, if it is not there yet, and makes it durable: fjall does not
+    /// do that for the directories of new keyspaces.
+    pub(super) fn make(&self, database: &Database, lane: usize) -> fjall::Result<()> {
+        if self.get(lane).is_none() {
+            let keyspace = self.keyspace(database, lane)?;
+            sync_directories(keyspace.path())?;
+            keyspace.path().parent().map_or(Ok(()), sync_directory)?;
+            self.keyspaces[lane].get_or_init(|| keyspace);
+        }
+        Ok(())
+    }
+
+    /// Opens the keyspace of a lane, or makes it.
+    fn keyspace(&self, database: &Database, lane: usize) -> fjall::Result<Keyspace> {
+        database.keyspace(&self.name(lane), || self.table.options())
     }
 
     /// The first lane has the name that the only one had before there were several.

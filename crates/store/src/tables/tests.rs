@@ -92,12 +92,12 @@ fn every_lane_is_found_again() {
                 .map(|lsn| (Slice::from(key(segment, lsn)), Slice::from(segment.to_le_bytes())))
                 .collect();
             assert_eq!(entries_of(&tables, segment), expected, "{segment} in round {round}");
-            for lsn in 0..3 {
-                let found = tables.get(Table::History, &key(segment, lsn)).expect("it is read");
+            for (table, lsn) in [(Table::History, 0), (Table::History, 1), (Table::Items, 1)] {
+                let found = tables.get(table, &key(segment, lsn)).expect("it is read");
                 assert_eq!(found.is_some(), lsn < round, "{segment} in round {round}");
             }
         }
-        let entries = [Table::Feed, Table::History]
+        let entries = [Table::Items, Table::Feed, Table::History]
             .into_iter()
             .flat_map(|table| segments.map(|it| put(table, it, round)));
         tables.take_over(&layer(entries, round)).expect("they are taken over");
@@ -115,4 +115,23 @@ fn what_is_removed_is_gone_from_its_lane() {
     assert_eq!(tables.get(Table::Feed, &key(5, 1)).expect("it is read"), None);
     assert!(tables.get(Table::Feed, &key(21, 1)).expect("it is read").is_some());
     assert_eq!(entries_of(&tables, 5), []);
+}
+
+/// A number that fjall gives out again after a loss of power must not go to another lane.
+#[test]
+fn a_lane_has_the_same_number_whichever_is_needed_first() {
+    for order in [&[15][..], &[4, 1, 9], &[0, 1, 2, 3]] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let tables = Tables::open(directory.path(), 16, CACHE_BYTES).expect("they open");
+        for (group, lane) in (1..).zip(order) {
+            let put = Entry::put(Table::Feed, key(*lane, 1), b"x".as_slice());
+            tables.take_over(&layer([put], group)).expect("it is taken over");
+        }
+        for (table, lanes) in Table::ALL.iter().zip(&tables.tables) {
+            for (lane, keyspace) in lanes.all().enumerate() {
+                let number = if lane == 0 { 1 } else { 7 + (lane - 1) * 3 } + table.index();
+                assert!(keyspace.path().ends_with(number.to_string()), "{table:?} {lane}");
+            }
+        }
+    }
 }

@@ -34,6 +34,20 @@ fn every_fixture_shows_what_it_showed() {
 }
 
 #[test]
+fn a_newer_minor_of_every_major_is_opened() {
+    for fixture in fixtures() {
+        let directory = copy(&fixture);
+        let path = directory.path().join("format.json");
+        let format = fs::read_to_string(&path).expect("it is there");
+        let newer = format.replace("\"minor\":0", "\"minor\":7");
+        assert_ne!(newer, format);
+        fs::write(&path, newer).expect("it can be written");
+        let (store, _) = open(directory.path());
+        assert_text(&show(&store, Extent::Everything), &recorded(&fixture, SHOWN));
+    }
+}
+
+#[test]
 fn every_fixture_goes_on_where_it_ended() {
     for fixture in fixtures() {
         let directory = copy(&fixture);
