@@ -5,7 +5,7 @@
 
 mod lanes;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, btree_map};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -269,26 +269,30 @@ impl Tables {
 
     fn ingest(&self, table: Table, layer: &Layer) -> fjall::Result<()> {
         let lanes = &self.tables[table.index()];
-        let mut taken: BTreeSet<usize> =
-            layer.table(table).keys().map(|it| lanes.lane(it)).collect();
-        let applied =
-            (table == Table::Meta).then(|| Slice::from(layer.through_group().to_le_bytes()));
-        taken.extend(applied.as_ref().map(|_| lanes.lane(keys::APPLIED_GROUP)));
-        for lane in taken {
+        // Entries come in key order, and so do those of each lane.
+        let mut ingestions = BTreeMap::new();
+        if table == Table::Meta {
+            let lane = lanes.lane(keys::APPLIED_GROUP);
             let mut ingestion = self.lane(table, lane)?.start_ingestion()?;
             // The key of the applied group sorts before every other key of its table.
-            if let Some(applied) = &applied {
-                ingestion.write(keys::APPLIED_GROUP, applied.clone())?;
-            }
-            for (key, value) in layer.table(table).iter().filter(|it| lanes.lane(it.0) == lane) {
-                match value {
-                    Some(value) => ingestion.write(Slice::clone(key), value.clone())?,
-                    None => ingestion.write_tombstone(Slice::clone(key))?,
-                }
-            }
-            ingestion.finish()?;
+            let applied = Slice::from(layer.through_group().to_le_bytes());
+            ingestion.write(keys::APPLIED_GROUP, applied)?;
+            ingestions.insert(lane, ingestion);
         }
-        Ok(())
+        for (key, value) in layer.table(table) {
+            let lane = lanes.lane(key);
+            let ingestion = match ingestions.entry(lane) {
+                btree_map::Entry::Occupied(begun) => begun.into_mut(),
+                btree_map::Entry::Vacant(place) => {
+                    place.insert(self.lane(table, lane)?.start_ingestion()?)
+                }
+            };
+            match value {
+                Some(value) => ingestion.write(Slice::clone(key), value.clone())?,
+                None => ingestion.write_tombstone(Slice::clone(key))?,
+            }
+        }
+        ingestions.into_values().try_for_each(|it| it.finish())
     }
 
     /// The keyspace of a lane, which is made if this is the first entry for it.
