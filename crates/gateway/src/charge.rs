@@ -37,7 +37,10 @@ pub(crate) struct Charge(pub(crate) f64);
 
 impl fmt::Display for Charge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.2}", self.0)
+        // Every answer has one, and digits of whole numbers cost less.
+        #[expect(clippy::as_conversions, reason = "a charge is positive and small")]
+        let hundredths = (self.0 * 100.0).round() as u64;
+        write!(f, "{}.{:02}", hundredths / 100, hundredths % 100)
     }
 }
 

@@ -190,7 +190,7 @@ fn base(parts: &request::Parts, origin: Origin) -> Result<String, Refusal> {
         return Err(refused());
     }
     let scheme = if origin.is_secured { "https" } else { "http" };
-    Ok(format!("{scheme}://{host}"))
+    Ok([scheme, "://", host].concat())
 }
 
 async fn read_body<B>(state: &State, parts: &request::Parts, body: B) -> Result<Bytes, Refusal>

@@ -55,10 +55,10 @@ impl Home<'_> {
     /// The same with one property more, whose value is JSON.
     pub(crate) fn present_with(self, item: &Item, extra: Option<(&str, &str)>) -> Bytes {
         let rid = rid::item(self.container, &item.partition_key, &item.id);
-        let link = format!("\"{}docs/{rid}/\"", self.self_link);
+        let link = ["\"", self.self_link, "docs/", &rid, "/\""].concat();
         let etag = etag_value(&item.etag);
         let written = (item.written_at.as_millis() / 1000).to_string();
-        let rid = format!("\"{rid}\"");
+        let rid = ["\"", &rid, "\""].concat();
         let changes = [
             ("_rid", rid.as_str()),
             ("_self", &link),
@@ -90,7 +90,7 @@ pub(crate) fn page(container_rid: &str, documents: &[Bytes]) -> Bytes {
 /// The value of `_etag`: the etag in quotes, which are escaped in their turn.
 fn etag_value(etag: &Etag) -> String {
     if etag.as_str().bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-') {
-        return format!("\"\\\"{etag}\\\"\"");
+        return ["\"\\\"", etag.as_str(), "\\\"\""].concat();
     }
     json_string(&quoted(etag))
 }

@@ -135,8 +135,12 @@ impl OpenContainer {
     /// The range that holds a whole partition key, and the newest commit of it that is known, not
     /// less than `lsn`. What [`crate::reply::Reply::session`] needs after a read or a commit.
     pub(crate) fn position(&self, key: &PartitionKey, lsn: Lsn) -> Result<(RangeId, Lsn), Refusal> {
+        let position = |range: &Range| (range.info.id, range.note(lsn));
+        if let [only] = &self.ranges()[..] {
+            return Ok(position(only));
+        }
         let key = self.settings().partition_key.effective(key)?;
-        Ok(self.with_range_of(&key, |range| (range.info.id, range.note(lsn))))
+        Ok(self.with_range_of(&key, position))
     }
 
     /// The range with this number.

@@ -61,44 +61,58 @@ impl Reply {
     }
 
     /// Adds a header; a value that no header can have is left out.
+    #[inline]
     pub(crate) fn header(self, name: HeaderName, value: &str) -> Self {
         self.formatted(name, format_args!("{value}"))
     }
 
     /// Adds a header; a value that no header can have is left out.
+    #[inline]
     pub(crate) fn formatted(mut self, name: HeaderName, value: fmt::Arguments<'_>) -> Self {
+        self.format(name, value);
+        self
+    }
+
+    /// In place: moving a reply once for every header costs more than the header.
+    fn format(&mut self, name: HeaderName, value: fmt::Arguments<'_>) {
         let is_written = self.values.write_fmt(value).is_ok();
         let value = HeaderValue::from_maybe_shared(self.values.split().freeze());
-        match value {
-            Ok(value) if is_written => self.value(name, value),
-            Ok(_) | Err(_) => self,
+        if let Ok(value) = value
+            && is_written
+        {
+            self.headers.insert(name, value);
         }
     }
 
     /// Adds a header whose value is there already.
+    #[inline]
     pub(crate) fn value(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.insert(name, value);
         self
     }
 
     /// Sets what the request cost.
+    #[inline]
     pub(crate) fn charge(mut self, charge: f64) -> Self {
         self.charge = charge;
         self
     }
 
     /// Sets `etag`, in quotes.
+    #[inline]
     pub(crate) fn etag(self, etag: &Etag) -> Self {
         self.formatted(header::ETAG, format_args!("\"{etag}\""))
     }
 
     /// Sets `x-ms-item-count`.
+    #[inline]
     pub(crate) fn item_count(self, count: usize) -> Self {
         self.formatted(headers::ITEM_COUNT, format_args!("{count}"))
     }
 
     /// Sets what the client has seen of one range: `x-ms-session-token`, `lsn` and
     /// `x-ms-documentdb-partitionkeyrangeid`.
+    #[inline]
     pub(crate) fn session(self, range: RangeId, lsn: Lsn) -> Self {
         self.formatted(headers::SESSION_TOKEN, format_args!("{}", SessionToken(range, lsn)))
             .formatted(headers::LSN, format_args!("{lsn}"))

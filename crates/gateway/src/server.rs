@@ -271,6 +271,9 @@ fn builder(limits: ServerLimits) -> auto::Builder<TokioExecutor> {
         .http1()
         // A connection has a timer of its own, see `patience`.
         .header_read_timeout(None)
+        // Otherwise it looks for the end of the connection while a request is served, which takes
+        // a buffer each time. A client that has gone is noticed when its answer is sent.
+        .half_close(true)
         .max_headers(limits.headers_max)
         .max_buf_size(bytes.max(8192));
     builder

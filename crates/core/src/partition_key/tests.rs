@@ -50,6 +50,8 @@ fn check_path(path: &str, expected: Result<&[&str], &str>) {
 #[test]
 fn the_text_is_json_in_ascii() {
     check_text(r#"["a"]"#, r#"["a"]"#);
+    check_text(r#"[""]"#, r#"[""]"#);
+    check_text(r#"["a","b"]"#, r#"["a","b"]"#);
     check_text(" [ \"a\" , null,true,false ]".replace(",false", "").as_str(), r#"["a",null,true]"#);
     check_text("[{}]", "[{}]");
     check_text("[{ }]", "[{}]");

@@ -51,6 +51,9 @@ impl FromStr for PartitionKey {
                 text.len()
             )));
         }
+        if let Some(string) = plain_string(text) {
+            return Self::of([PartitionKeyComponent::String(string.to_owned())]);
+        }
         let values: Vec<&RawValue> = serde_json::from_str(text)
             .map_err(|error| Error::invalid("read the partition key", error))?;
         let mut components = Vec::with_capacity(values.len());
@@ -104,6 +107,10 @@ fn write_number(number: f64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 fn write_string(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_char('"')?;
+    if text.bytes().all(is_plain) {
+        f.write_str(text)?;
+        return f.write_char('"');
+    }
     for character in text.chars() {
         match character {
             '"' => f.write_str("\\\"")?,
@@ -120,6 +127,17 @@ fn write_string(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         }
     }
     f.write_char('"')
+}
+
+/// Whether a byte of a string stands in JSON as it is.
+fn is_plain(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\'
+}
+
+/// The string of a key that is one string without escapes, as most are.
+fn plain_string(text: &str) -> Option<&str> {
+    let inside = text.strip_prefix("[\"")?.strip_suffix("\"]")?;
+    inside.bytes().all(is_plain).then_some(inside)
 }
 
 fn refused(reason: impl Into<String>) -> Error {

@@ -33,6 +33,15 @@ async fn read_all(mut stream: TcpStream) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
+/// The lines of a signed request, but for the empty one at their end.
+fn head(method: Method, path: &str) -> String {
+    let mut text = format!("{method} {path} HTTP/1.1\r\nhost: a\r\n");
+    for (name, value) in signed(method, path, PUBLIC_EMULATOR_KEY).headers() {
+        text += &format!("{name}: {}\r\n", value.to_str().unwrap());
+    }
+    text
+}
+
 #[track_caller]
 fn check_status(answer: &str, expected: &str) {
     assert!(answer.starts_with(&format!("HTTP/1.1 {expected}")), "{answer}");
@@ -163,15 +172,28 @@ fn requests_behind_each_other_are_answered_in_order() {
     on_both(|gateway| async move {
         let mut text = String::new();
         for path in ["/", "/dbs", "/dbs/nothing"] {
-            text += &format!("GET {path} HTTP/1.1\r\nhost: a\r\n");
-            for (name, value) in signed(Method::GET, path, PUBLIC_EMULATOR_KEY).headers() {
-                text += &format!("{name}: {}\r\n", value.to_str().unwrap());
-            }
+            text += &head(Method::GET, path);
             text += if path == "/dbs/nothing" { "connection: close\r\n\r\n" } else { "\r\n" };
         }
         let answer = raw(&gateway, text.as_bytes()).await;
         let statuses: Vec<&str> = answer.split("HTTP/1.1 ").skip(1).map(|it| &it[..3]).collect();
         assert_eq!(statuses, ["200", "200", "404"]);
+    });
+}
+
+#[test]
+fn a_client_that_closes_its_side_is_still_answered() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        for item in 0..20 {
+            let body = format!(r#"{{"id":"{item}","pk":"a"}}"#);
+            let head = head(Method::POST, "/dbs/d/colls/c/docs");
+            let length = body.len();
+            let text = format!(
+                "{head}x-ms-documentdb-partitionkey: [\"a\"]\r\ncontent-length: {length}\r\n\r\n{body}"
+            );
+            check_status(&truncated(&gateway, text.as_bytes()).await, "201");
+        }
     });
 }
 
