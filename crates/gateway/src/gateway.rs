@@ -235,7 +235,8 @@ where
         let broken =
             |_: B::Error| Refusal::bad_request("the body of the request did not arrive whole");
         let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
-        if collected.is_empty() && body.is_end_stream() && data.len() <= max {
+        let is_first = collected.is_empty() && discarded == 0;
+        if is_first && body.is_end_stream() && data.len() <= max {
             return Ok(Bytes::copy_from_slice(&data));
         }
         if 0 < discarded || max < collected.len() + data.len() {
@@ -257,4 +258,61 @@ where
 fn too_large(max: usize) -> Refusal {
     let message = format!("the request size is too large: its body has more than {max} bytes");
     Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::Context;
+
+    use futures_util::FutureExt;
+    use hyper::body::Frame;
+
+    use super::*;
+
+    /// A body that arrives in pieces of these lengths.
+    struct Pieces(VecDeque<usize>);
+
+    impl HttpBody for Pieces {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<std::result::Result<Frame<Bytes>, Infallible>>> {
+            let piece = self.0.pop_front();
+            Poll::Ready(piece.map(|it| Ok(Frame::data(Bytes::from(vec![b'x'; it])))))
+        }
+
+        fn is_end_stream(&self) -> bool {
+            self.0.is_empty()
+        }
+    }
+
+    /// `expected` is the length of the whole body, or none if it is refused.
+    #[track_caller]
+    fn check(pieces: &[usize], expected: Option<usize>) {
+        let body = Pieces(pieces.iter().copied().collect());
+        let found = collect(body, 10).now_or_never().unwrap();
+        assert_eq!(found.as_ref().ok().map(Bytes::len), expected, "{pieces:?}");
+        if let Err(refusal) = found {
+            assert_eq!(refusal.status, StatusCode::PAYLOAD_TOO_LARGE);
+        }
+    }
+
+    #[test]
+    fn a_body_is_taken_whole_or_not_at_all() {
+        check(&[], Some(0));
+        check(&[10], Some(10));
+        check(&[4, 6], Some(10));
+        check(&[0, 10], Some(10));
+        check(&[11], None);
+        check(&[4, 7], None);
+        check(&[11, 3], None);
+        check(&[9, 9, 3], None);
+        check(&[4, 7, 0, 3], None);
+    }
 }
