@@ -487,11 +487,14 @@ impl CheckedOperation {
                 _ => Step::Read(self.existing(current)?),
             },
             Action::Patch(patch) => {
-                let before = match touched {
-                    Some(Touched::Written(_, body)) => body.bytes.clone(),
-                    _ => self.existing(current)?.body,
+                let (before, stored) = match touched {
+                    Some(Touched::Written(_, body)) => (body.bytes.clone(), None),
+                    _ => {
+                        let item = self.existing(current)?;
+                        (item.body.clone(), Some(item))
+                    }
                 };
-                write(self.patched(patch, &before, key, settings)?)
+                write(self.patched(patch, &before, stored.as_ref(), key, settings)?)
             }
         })
     }
@@ -525,10 +528,11 @@ impl CheckedOperation {
         &self,
         patch: &Patch,
         before: &[u8],
+        stored: Option<&Item>,
         key: &PartitionKey,
         settings: &ContainerSettings,
     ) -> Result<NewBody> {
-        if !patch.condition_holds(before)? {
+        if !patch.condition_holds(before, stored)? {
             let reason = "the condition of the patch does not hold";
             return Err(self.refused(ErrorKind::PreconditionFailed, reason));
         }

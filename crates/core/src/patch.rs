@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::Item;
 use crate::error::{Error, Result};
 use crate::json::{RawJson, check_object, utf8};
 use crate::patch::path::PatchPath;
@@ -93,14 +94,14 @@ pub enum PatchOperation {
     },
 }
 
-/// Decides by the current body whether a patch may happen.
+/// Decides by the current item whether a patch may happen.
 #[derive(Clone)]
 pub struct PatchCondition {
     text: String,
     predicate: Arc<Predicate>,
 }
 
-type Predicate = dyn Fn(&[u8]) -> Result<bool> + Send + Sync;
+type Predicate = dyn Fn(&[u8], Option<&Item>) -> Result<bool> + Send + Sync;
 
 impl Patch {
     /// Most operations of one patch.
@@ -175,13 +176,14 @@ impl Patch {
         self.condition.as_ref()
     }
 
-    /// Whether the condition holds for `body`. No condition always holds.
+    /// Whether the condition holds for `body`, which is that of `stored` unless an earlier step of
+    /// the same batch wrote it. No condition always holds.
     ///
     /// # Errors
     ///
     /// What the condition's predicate returns.
-    pub fn condition_holds(&self, body: &[u8]) -> Result<bool> {
-        self.condition.as_ref().map_or(Ok(true), |condition| condition.holds(body))
+    pub fn condition_holds(&self, body: &[u8], stored: Option<&Item>) -> Result<bool> {
+        self.condition.as_ref().map_or(Ok(true), |condition| condition.holds(body, stored))
     }
 
     /// The body after all operations. Does not ask the condition.
@@ -315,6 +317,15 @@ impl PatchCondition {
         text: impl Into<String>,
         predicate: impl Fn(&[u8]) -> Result<bool> + Send + Sync + 'static,
     ) -> Self {
+        Self::with_item(text, move |body, _| predicate(body))
+    }
+
+    /// The same with a predicate that also gets the stored item, for what is not in its body. None
+    /// if an earlier step of the same batch wrote the body.
+    pub fn with_item(
+        text: impl Into<String>,
+        predicate: impl Fn(&[u8], Option<&Item>) -> Result<bool> + Send + Sync + 'static,
+    ) -> Self {
         Self { text: text.into(), predicate: Arc::new(predicate) }
     }
 
@@ -324,13 +335,13 @@ impl PatchCondition {
         &self.text
     }
 
-    /// Whether it holds for `body`.
+    /// Whether it holds for `body`, that of `stored` if there is one.
     ///
     /// # Errors
     ///
     /// What the predicate returns.
-    pub fn holds(&self, body: &[u8]) -> Result<bool> {
-        (self.predicate)(body)
+    pub fn holds(&self, body: &[u8], stored: Option<&Item>) -> Result<bool> {
+        (self.predicate)(body, stored)
     }
 }
 

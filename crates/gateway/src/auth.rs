@@ -15,11 +15,11 @@ use millstream_core::Timestamp;
 use percent_encoding::percent_decode;
 use sha2::Sha256;
 
-use crate::headers;
 use crate::options::{AccountKey, GatewayOptions};
 use crate::refusal::{Refusal, sub_status};
 use crate::rid::Rid;
-use crate::target::Path;
+use crate::target::{Path, Target};
+use crate::{headers, intent};
 
 use crate::auth::verified::Claim;
 pub(crate) use crate::auth::verified::Verified;
@@ -32,7 +32,7 @@ const AUTHORIZATION_BYTES_MAX: usize = 16 * 1024;
 ///
 /// # Errors
 ///
-/// Those of [`Path::parse`] and of [`check`].
+/// Those of [`Path::parse`] and of [`check`]; 501 for what is not served, however it is signed.
 pub(crate) fn authorise(
     verified: &Verified,
     options: &GatewayOptions,
@@ -44,10 +44,15 @@ pub(crate) fn authorise(
     let claim = Claim::of(method, raw_path, headers);
     if let Some(known) = claim.and_then(|it| verified.find(&it)) {
         check_time(options, now, known.signed)?;
-        check_reach(known.is_full, method, headers)?;
+        check_reach(known.is_full, method, &known.path, headers)?;
         return Ok(Arc::clone(&known.path));
     }
     let path = Arc::new(Path::parse(raw_path)?);
+    if let Target::Unsupported(what) = path.target {
+        // Clients sign what we do not serve in ways of its own; that it is not served is the
+        // better answer, and tells nobody anything.
+        return Err(Refusal::unsupported(what));
+    }
     let (signed, is_full) = check(options, now, method, &path, headers)?;
     if let Some(claim) = claim {
         verified.remember(&claim, &path, signed, is_full);
@@ -88,13 +93,18 @@ pub(crate) fn check(
     }
     let signed = signed_at(text)?;
     check_time(options, now, signed)?;
-    check_reach(is_full, method, headers)?;
+    check_reach(is_full, method, path, headers)?;
     Ok((signed, is_full))
 }
 
 /// Refuses a write of a key that may only read.
-fn check_reach(is_full: bool, method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
-    if is_full || is_reading(method, headers) {
+fn check_reach(
+    is_full: bool,
+    method: &Method,
+    path: &Path,
+    headers: &HeaderMap,
+) -> Result<(), Refusal> {
+    if is_full || intent::only_reads(method, &path.target, headers) {
         return Ok(());
     }
     let refusal = Refusal::new(StatusCode::FORBIDDEN, "the key of the request may only read");
@@ -223,15 +233,6 @@ fn links(segments: &[String]) -> Vec<(String, String)> {
         }
     }
     links
-}
-
-fn is_reading(method: &Method, headers: &HeaderMap) -> bool {
-    let is_set = |name| {
-        let value = headers.get(name).map(http::HeaderValue::as_bytes);
-        value.is_some_and(|it| it.trim_ascii().eq_ignore_ascii_case(b"true"))
-    };
-    let asks = is_set(headers::IS_QUERY) || is_set(headers::IS_QUERY_PLAN);
-    method == Method::GET || method == Method::HEAD || (method == Method::POST && asks)
 }
 
 fn unauthorized(message: &str) -> Refusal {

@@ -6,6 +6,9 @@
 
 use std::fmt;
 
+/// What a request costs that is refused.
+pub(crate) const REFUSED: f64 = 1.0;
+
 /// What a point read of so many bytes costs.
 pub(crate) fn read(bytes: usize) -> f64 {
     kibibytes(bytes)

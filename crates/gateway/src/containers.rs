@@ -49,6 +49,9 @@ pub(crate) async fn read(call: Call<'_>) -> Answer {
     // What is known may be older than what another process has replaced.
     let info = current(call).await?;
     let entry = call.state.catalog.read(Owner::Container(info.resource_id)).await?;
+    if call.request.knows(&info.etag)? {
+        return Ok(Reply::empty(StatusCode::NOT_MODIFIED).etag(&info.etag));
+    }
     // Of one range alone, as in Cosmos DB: the SDKs for Java and .NET take no more from an answer
     // that is not of a query.
     let ranges = call.container.ranges();

@@ -28,8 +28,11 @@ pub(crate) async fn create(state: &State, request: &Request) -> Answer {
     Ok(Reply::json(StatusCode::CREATED, &render(&info))?.etag(&etag(&info)).charge(5.0))
 }
 
-pub(crate) async fn read(state: &State, name: &str) -> Answer {
+pub(crate) async fn read(state: &State, request: &Request, name: &str) -> Answer {
     let info = state.database(name).await?;
+    if request.knows(&etag(&info))? {
+        return Ok(Reply::empty(StatusCode::NOT_MODIFIED).etag(&etag(&info)));
+    }
     Ok(Reply::json(StatusCode::OK, &render(&info))?.etag(&etag(&info)))
 }
 
@@ -52,7 +55,7 @@ pub(crate) async fn delete(state: &State, request: &Request, name: &str) -> Answ
     }
     let containers = state.containers.list(&info.name).await?;
     state.containers.delete_database(&info.name).await?;
-    state.forget_database(&info.name);
+    state.forget_database(&info);
     for container in containers {
         state.catalog.remove(Owner::Container(container.resource_id)).await?;
     }

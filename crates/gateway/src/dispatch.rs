@@ -14,8 +14,8 @@ use crate::request::Request;
 use crate::state::{Call, Found, State};
 use crate::target::{Below, ContainerPath, Target};
 use crate::{
-    account, batch, conflicts, containers, databases, delete_by_key, feed, items, management,
-    offers, query, ranges,
+    account, batch, charge, conflicts, containers, databases, delete_by_key, feed, intent, items,
+    management, offers, query, ranges,
 };
 
 const SERVICE_VERSION: &str = concat!("version=", env!("CARGO_PKG_VERSION"));
@@ -39,7 +39,7 @@ pub(crate) async fn dispatch(state: &State, request: &Request) -> Answer {
 
 /// Serves what is in no container.
 async fn outside(state: &State, request: &Request, target: &Target) -> Answer {
-    let is_query = request.method == Method::POST && request.flag(&headers::IS_QUERY);
+    let is_query = request.method == Method::POST && intent::is_query(&request.headers);
     let method = match request.method.as_str() {
         "POST" if is_query => "QUERY",
         other => other,
@@ -49,7 +49,7 @@ async fn outside(state: &State, request: &Request, target: &Target) -> Answer {
         (Target::Databases, "GET") => databases::list(state, request).await,
         (Target::Databases, "POST") => databases::create(state, request).await,
         (Target::Databases, "QUERY") => databases::query(state, request).await,
-        (Target::Database(name), "GET") => databases::read(state, name).await,
+        (Target::Database(name), "GET") => databases::read(state, request, name).await,
         (Target::Database(name), "DELETE") => databases::delete(state, request, name).await,
         (Target::Containers(database), "GET") => containers::list(state, request, database).await,
         (Target::Containers(database), "POST") => {
@@ -127,6 +127,7 @@ async fn find(state: &State, path: &ContainerPath, below: &Below) -> Result<Foun
 async fn in_open(state: &State, request: &Request, found: &Found, below: &Below) -> Answer {
     let container = &found.container;
     check_intended(request, container)?;
+    check_triggers(request)?;
     if let Err(wait) = container.throttle.admit(state.clock.monotonic()) {
         let message = "the request rate is too large: the throughput of the container is spent";
         let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, message);
@@ -145,7 +146,10 @@ async fn in_open(state: &State, request: &Request, found: &Found, below: &Below)
             }
             Ok(container.name_paths(reply))
         }
-        Err(refusal) => Err(with_paths(refusal, container)),
+        Err(refusal) => {
+            container.throttle.spend(charge::REFUSED);
+            Err(with_paths(refusal, container))
+        }
     }
 }
 
@@ -160,7 +164,9 @@ fn with_paths(refusal: Refusal, container: &OpenContainer) -> Refusal {
 async fn call_handler(call: Call<'_>, below: &Below) -> Answer {
     let (request, method) = (call.request, call.request.method.as_str());
     match (below, method) {
-        (Below::Items, "POST") if is_query(request) || request.flag(&headers::IS_QUERY_PLAN) => {
+        (Below::Items, "POST")
+            if intent::only_reads(&request.method, &request.path.target, &request.headers) =>
+        {
             Box::pin(call_other(call, below)).await
         }
         (Below::Items, "POST") if request.flag(&headers::IS_BATCH) => batch::execute(call).await,
@@ -190,7 +196,7 @@ async fn call_other(call: Call<'_>, below: &Below) -> Answer {
         (Below::Itself, "PUT") => containers::replace(call).await,
         (Below::Itself, "DELETE") => containers::delete(call).await,
         (Below::Ranges, "GET") => ranges::read(call).await,
-        (Below::Items, "POST") if request.flag(&headers::IS_QUERY_PLAN) => query::plan(call).await,
+        (Below::Items, "POST") if intent::is_plan(&request.headers) => query::plan(call).await,
         (Below::Items, "POST") => query::execute(call).await,
         (Below::Items, "GET") if request.headers.contains_key(headers::A_IM) => {
             feed::read(call).await
@@ -212,11 +218,14 @@ async fn call_other(call: Call<'_>, below: &Below) -> Answer {
     }
 }
 
-/// Whether the body is a query: a header says so, or, from some clients, the content type alone.
-fn is_query(request: &Request) -> bool {
-    let content = request.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-    request.flag(&headers::IS_QUERY)
-        || content.is_some_and(|it| it.starts_with(b"application/query+json"))
+/// A write whose triggers do not run is not the write that was asked for.
+fn check_triggers(request: &Request) -> Result<(), Refusal> {
+    for name in [headers::PRE_TRIGGER, headers::POST_TRIGGER] {
+        if request.text(&name)?.is_some_and(|it| !it.is_empty()) {
+            return Err(Refusal::unsupported("triggers"));
+        }
+    }
+    Ok(())
 }
 
 /// A client that knows an earlier container of this name has to look it up again.
@@ -239,7 +248,7 @@ pub(crate) fn respond(
 ) -> http::Response<axum::body::Body> {
     let reply = answer.unwrap_or_else(|refusal| {
         let body = refusal.body();
-        let mut reply = Reply::new(refusal.status, body).charge(1.0);
+        let mut reply = Reply::new(refusal.status, body).charge(charge::REFUSED);
         reply.headers.extend(refusal.headers);
         match refusal.sub_status {
             Some(value) => reply.header(headers::SUB_STATUS, &value.to_string()),

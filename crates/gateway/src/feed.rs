@@ -13,7 +13,7 @@ use millstream_core::{
 };
 
 use crate::item_body::{self, home};
-use crate::open_container::OpenContainer;
+use crate::open_container::{OpenContainer, Range};
 use crate::refusal::Refusal;
 use crate::reply::{Answer, Reply};
 use crate::request::Request;
@@ -131,9 +131,11 @@ async fn start(
     let from = match (request.text(&header::IF_NONE_MATCH)?, since, mode) {
         (Some("*"), _, _) => StartFrom::Now,
         (Some(etag), since, mode) => {
+            let after = lsn(etag)?;
+            check_given_out(container, keys, after).await?;
             let container = container.info().resource_id.incarnation();
             let since = since.filter(|_| mode == FeedMode::LatestVersion);
-            return Ok(Cursor { container, mode, after: lsn(etag)?, since }.to_continuation());
+            return Ok(Cursor { container, mode, after, since }.to_continuation());
         }
         (None, _, FeedMode::AllVersions) => {
             return Err(Refusal::bad_request(
@@ -151,6 +153,23 @@ async fn start(
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// A number that a range has not reached is of another container, or of data that was lost. Whoever
+/// read on from it would pass over everything that is committed until then.
+async fn check_given_out(
+    container: &OpenContainer,
+    keys: &KeyRange,
+    after: Lsn,
+) -> Result<(), Refusal> {
+    let seen = container.with_range_of(keys.min(), Range::seen);
+    if after <= seen || after <= container.newest(keys).await? {
+        return Ok(());
+    }
+    Err(Refusal::bad_request(
+        "the continuation in If-None-Match is ahead of its range: it was given out by another \
+         container, or what it stands for was lost",
+    ))
 }
 
 fn mode(request: &Request) -> Result<FeedMode, Refusal> {
@@ -173,11 +192,13 @@ fn lsn(etag: &str) -> Result<Lsn, Refusal> {
     Ok(Lsn::new(number))
 }
 
-/// The time of `If-Modified-Since`. It has seconds; a commit within the second counts.
+/// The time of `If-Modified-Since`. It has seconds; a commit within the second counts. The SDK for
+/// Go writes UTC where HTTP has GMT.
 fn since(request: &Request) -> Result<Option<Timestamp>, Refusal> {
     let Some(text) = request.text(&header::IF_MODIFIED_SINCE)? else { return Ok(None) };
     let refused = || Refusal::bad_request("the header If-Modified-Since is not a date");
-    let time = httpdate::parse_http_date(text).map_err(|_| refused())?;
+    let text = text.strip_suffix("UTC").map_or(text.to_owned(), |it| format!("{it}GMT"));
+    let time = httpdate::parse_http_date(&text).map_err(|_| refused())?;
     let since = time.duration_since(std::time::UNIX_EPOCH).map_err(|_| refused())?;
     let millis = u64::try_from(since.as_millis()).map_err(|_| refused())?;
     Ok(Some(Timestamp::from_millis(millis)))

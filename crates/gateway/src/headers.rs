@@ -83,6 +83,12 @@ pub(crate) const POPULATE_INDEX_METRICS: HeaderName =
 /// The client wants to know what a query did.
 pub(crate) const POPULATE_QUERY_METRICS: HeaderName =
     HeaderName::from_static("x-ms-documentdb-populatequerymetrics");
+/// Triggers to run after a write.
+pub(crate) const POST_TRIGGER: HeaderName =
+    HeaderName::from_static("x-ms-documentdb-post-trigger-include");
+/// Triggers to run before a write.
+pub(crate) const PRE_TRIGGER: HeaderName =
+    HeaderName::from_static("x-ms-documentdb-pre-trigger-include");
 /// What a query did.
 pub(crate) const QUERY_METRICS: HeaderName =
     HeaderName::from_static("x-ms-documentdb-query-metrics");

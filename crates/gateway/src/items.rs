@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use http::StatusCode;
 use millstream_core::{
-    Batch, Envelope, Error, ErrorKind, IfNoneMatch, Item, ItemId, KeyRange, Lsn, Operation,
-    OperationResult, PageSize, PartitionKey, PartitionKeyComponent, ScanContinuation, ScanScope,
+    Batch, Envelope, Error, ErrorKind, Item, ItemId, KeyRange, Lsn, Operation, OperationResult,
+    PageSize, PartitionKey, PartitionKeyComponent, ScanContinuation, ScanScope,
 };
 
 use crate::item_body::{self, home};
@@ -80,7 +80,7 @@ pub(crate) async fn read(call: Call<'_>, id: &str) -> Answer {
     };
     let Some(item) = found else { return Err(not_found(container, &key, &keys).await) };
     let (range, lsn) = container.position(&key, item.lsn)?;
-    if request.if_none_match()?.is_some_and(|it| is_known(&it, &item)) {
+    if request.knows(&item.etag)? {
         let reply = Reply::empty(StatusCode::NOT_MODIFIED).etag(&item.etag);
         return Ok(reply.session(range, lsn));
     }
@@ -269,13 +269,6 @@ async fn with_session(
         .header(headers::SESSION_TOKEN, &SessionToken(range, lsn).to_string())
         .header(headers::LSN, &lsn.to_string())
         .header(headers::RANGE_ID, &range.0.to_string())
-}
-
-fn is_known(condition: &IfNoneMatch, item: &Item) -> bool {
-    match condition {
-        IfNoneMatch::Any => true,
-        IfNoneMatch::Etag(etag) => *etag == item.etag,
-    }
 }
 
 /// The id of the item that a path names, by id or resource id.

@@ -4,7 +4,7 @@
 //! (`millstream-query`).
 //!
 //! Read `dispatch` first: it leads from a request to its handler. `target` and `request` are what a
-//! handler sees of HTTP, `reply` and `refusal` what it returns. `state` and `open_container` are
+//! handler sees of HTTP, `intent` whether it reads or writes, `reply` and `refusal` what it returns. `state` and `open_container` are
 //! what it works on, `catalog` where the protocol keeps what a backend does not know. `server`
 //! accepts connections.
 
@@ -29,6 +29,7 @@ pub mod fuzzing;
 mod gateway;
 mod headers;
 mod hybrid_row;
+mod intent;
 mod item_body;
 mod items;
 mod listing;

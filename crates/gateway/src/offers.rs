@@ -102,6 +102,9 @@ pub(crate) async fn replace(state: &State, request: &Request, id: &str) -> Answe
         grow(state, name, offer.throughput.most().div_ceil(UNITS_PER_RANGE_MAX)).await?;
         state.forget(name);
     }
+    if let Owner::Database(number) = offer.owner {
+        state.set_shared(number, offer.throughput.most());
+    }
     reply(&offer)
 }
 

@@ -28,8 +28,8 @@ pub(crate) struct OpenContainer {
     pub(crate) self_link: String,
     /// [`Self::name_path`] and [`Self::rid`], if headers can have them.
     paths: [Option<HeaderValue>; 2],
-    /// What it may cost in a second.
-    pub(crate) throttle: Throttle,
+    /// What it may cost in a second, perhaps together with others of its database.
+    pub(crate) throttle: Arc<Throttle>,
     ranges: RwLock<Arc<Vec<Range>>>,
 }
 
@@ -57,7 +57,10 @@ impl Range {
 }
 
 impl OpenContainer {
-    pub(crate) async fn new(container: Container, throttle: Throttle) -> Result<Self, Refusal> {
+    pub(crate) async fn new(
+        container: Container,
+        throttle: Arc<Throttle>,
+    ) -> Result<Self, Refusal> {
         let info = &container.info;
         let rid = Rid::Container(info.resource_id).encode();
         let database = Rid::Database(info.resource_id.database).encode();

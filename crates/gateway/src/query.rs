@@ -246,17 +246,23 @@ fn check_merging(
     let is_divided = *scope == Scope::All
         && request.headers.contains_key(headers::CAPABILITIES)
         && request.flag(&headers::ENABLE_CROSS_PARTITION);
-    let query = &specification.query;
-    if !is_divided || query.joining() != Joining::Merged {
+    let (query, parameters) = (&specification.query, &specification.parameters);
+    let definition = &container.settings().partition_key;
+    if !is_divided
+        || query.joining() != Joining::Merged
+        || query.is_within_one_partition(definition, parameters)?
+    {
         return Ok(());
     }
-    let plan = query.plan(&container.settings().partition_key, &specification.parameters)?;
+    let plan = query.plan(definition, parameters)?;
     let plan = serde_json::to_string(&plan).map_err(|error| {
         let message = format!("could not write the plan of the query: {error}");
         Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, message)
     })?;
-    let message = "the query may look at several ranges, and the client has to merge their \
-                   results as its plan says";
+    // Clients look for these words, which are those of Cosmos DB.
+    let message = "The provided cross partition query can not be directly served by the gateway: \
+                   it may look at several ranges, and the client has to merge their results as its \
+                   plan says";
     let refusal = Refusal::bad_request(message).sub_status(sub_status::MERGED_BY_CLIENT);
     Err(refusal.additional(&plan))
 }

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, header};
 use millstream_core::{Etag, IfNoneMatch, PageSize, PartitionKey};
 
-use crate::headers;
 use crate::refusal::Refusal;
 use crate::reply::unquoted;
 use crate::target::Path;
+use crate::{headers, intent};
 
 /// A request whose path is understood, whose signature holds and whose body is there.
 #[derive(Debug)]
@@ -47,8 +47,7 @@ impl Request {
 
     /// Whether a header says `true`, in whatever case.
     pub(crate) fn flag(&self, name: &HeaderName) -> bool {
-        let value = self.headers.get(name).map(|it| it.as_bytes());
-        value.is_some_and(|it| it.trim_ascii().eq_ignore_ascii_case(b"true"))
+        intent::flag(&self.headers, name)
     }
 
     /// The number in a header.
@@ -82,6 +81,15 @@ impl Request {
             "*" => IfNoneMatch::Any,
             etag => IfNoneMatch::Etag(unquoted(etag)),
         }))
+    }
+
+    /// Whether the client has the version with this etag, or any, and needs no other.
+    pub(crate) fn knows(&self, etag: &Etag) -> Result<bool, Refusal> {
+        Ok(match self.if_none_match()? {
+            None => false,
+            Some(IfNoneMatch::Any) => true,
+            Some(IfNoneMatch::Etag(known)) => known == *etag,
+        })
     }
 
     /// Whether the client wants no body in the answer to a write.

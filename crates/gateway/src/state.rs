@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use millstream_core::{
     Clock, ContainerInfo, ContainerName, Containers, DatabaseInfo, ErrorKind, IdSource, ResourceId,
 };
 
 use crate::auth::Verified;
-use crate::catalog::{Catalog, Entry, Owner};
+use crate::catalog::{Catalog, Owner};
 use crate::management::Operations;
 use crate::open_container::OpenContainer;
 use crate::options::GatewayOptions;
@@ -35,6 +35,8 @@ pub(crate) struct State {
     pub(crate) operations: Operations,
     pub(crate) verified: Verified,
     open: RwLock<BTreeMap<ContainerPath, Found>>,
+    /// What containers of a database share that have no throughput of their own, by its number.
+    shared: Mutex<BTreeMap<u32, Arc<Throttle>>>,
 }
 
 /// A container that a path led to.
@@ -77,6 +79,7 @@ impl State {
             operations: Operations::default(),
             verified: Verified::default(),
             open: RwLock::default(),
+            shared: Mutex::default(),
         };
         if let Err(refusal) = state.tidy_catalog().await {
             // What is left over means nothing to anybody; the next start tries again.
@@ -147,10 +150,20 @@ impl State {
         open.retain(|_, found| found.container.info().name != *name);
     }
 
-    /// Forgets everything that is known of the containers of a database.
-    pub(crate) fn forget_database(&self, name: &str) {
+    /// Forgets everything that is known of a database and its containers.
+    pub(crate) fn forget_database(&self, info: &DatabaseInfo) {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|_, found| found.container.info().name.database() != name);
+        open.retain(|_, found| found.container.info().name.database() != info.name);
+        drop(open);
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).remove(&info.resource_id);
+    }
+
+    /// Changes what the containers of a database share.
+    pub(crate) fn set_shared(&self, database: u32, per_second: u32) {
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(throttle) = shared.get(&database) {
+            throttle.set(per_second);
+        }
     }
 
     fn read_open(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<ContainerPath, Found>> {
@@ -199,13 +212,22 @@ impl State {
         Ok(Some(Arc::new(OpenContainer::new(container, throttle).await?)))
     }
 
-    async fn throttle(&self, id: ResourceId) -> Result<Throttle, Refusal> {
+    async fn throttle(&self, id: ResourceId) -> Result<Arc<Throttle>, Refusal> {
         if !self.options.enforce_throughput {
-            return Ok(Throttle::off());
+            return Ok(Arc::new(Throttle::off()));
         }
-        let Entry { throughput, .. } = self.catalog.read(Owner::Container(id)).await?;
-        let units = throughput.map_or(THROUGHPUT_DEFAULT, |it| it.most());
-        Ok(Throttle::new(units, self.clock.monotonic()))
+        let now = self.clock.monotonic();
+        let own = self.catalog.read(Owner::Container(id)).await?.throughput;
+        if let Some(own) = own {
+            return Ok(Arc::new(Throttle::new(own.most(), now)));
+        }
+        let shared = self.catalog.read(Owner::Database(id.database)).await?.throughput;
+        let Some(units) = shared else {
+            return Ok(Arc::new(Throttle::new(THROUGHPUT_DEFAULT, now)));
+        };
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let throttle = || Arc::new(Throttle::new(units.most(), now));
+        Ok(Arc::clone(shared.entry(id.database).or_insert_with(throttle)))
     }
 }
 

@@ -1,4 +1,5 @@
-//! Provisioned throughput: what a container may cost in a second.
+//! Provisioned throughput: what a container may cost in a second, or all of a database that share
+//! theirs.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -31,6 +32,14 @@ impl Throttle {
         let per_second = f64::from(per_second);
         let budget = Budget { per_second, left: per_second, updated: now };
         Self { budget: Some(Mutex::new(budget)) }
+    }
+
+    /// From now on so many request units a second; nothing if everything is admitted.
+    pub(crate) fn set(&self, per_second: u32) {
+        if let Some(budget) = &self.budget {
+            let mut budget = budget.lock().unwrap_or_else(PoisonError::into_inner);
+            budget.per_second = f64::from(per_second);
+        }
     }
 
     /// Whether a request may go on; if not, how long it should wait. `now` is monotonic.
@@ -74,6 +83,15 @@ mod tests {
         assert_eq!(throttle.admit(Duration::from_secs(3600)), Ok(()));
         throttle.spend(20.0);
         assert_eq!(throttle.admit(Duration::from_secs(3600)), Err(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn more_throughput_pays_a_debt_sooner() {
+        let throttle = Throttle::new(100, Duration::ZERO);
+        throttle.spend(200.0);
+        assert_eq!(throttle.admit(Duration::ZERO), Err(Duration::from_secs(1)));
+        throttle.set(1_000);
+        assert_eq!(throttle.admit(Duration::ZERO), Err(Duration::from_millis(100)));
     }
 
     #[test]

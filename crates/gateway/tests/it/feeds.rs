@@ -57,6 +57,26 @@ fn the_feed_goes_on_from_the_etag_of_a_page() {
 }
 
 #[test]
+fn an_etag_ahead_of_its_range_is_refused_and_spoils_nothing() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        write(&gateway, "a", "1").await;
+        for ahead in ["\"2\"", "\"99999\"", "\"18446744073709551615\""] {
+            let headers = [LATEST, (RANGE, "0"), ("if-none-match", ahead)];
+            let refused = feed(&gateway, &headers).await.expect(400).json();
+            assert!(
+                refused["message"].as_str().unwrap().contains("ahead of its range"),
+                "{refused}"
+            );
+        }
+        let written = gateway.item("a", r#"{"id":"2","pk":"a"}"#).await.expect(201);
+        assert_eq!(written.header("x-ms-session-token"), "0:-1#2");
+        let last = [LATEST, (RANGE, "0"), ("if-none-match", "\"2\"")];
+        feed(&gateway, &last).await.expect(304);
+    });
+}
+
+#[test]
 fn a_reader_may_start_now_or_at_a_time() {
     on_both(|gateway| async move {
         gateway.with_container().await;
@@ -68,6 +88,8 @@ fn a_reader_may_start_now_or_at_a_time() {
         assert_eq!(ids(&page.expect(200)), ["2"]);
         let past = [LATEST, ("if-modified-since", "Sat, 01 Jan 2000 00:00:00 GMT")];
         assert_eq!(ids(&feed(&gateway, &past).await.expect(200)), ["1", "2"]);
+        let of_go = [LATEST, ("if-modified-since", "Sat, 01 Jan 2000 00:00:00 UTC")];
+        assert_eq!(ids(&feed(&gateway, &of_go).await.expect(200)), ["1", "2"]);
         let future = [LATEST, ("if-modified-since", "Fri, 01 Jan 2100 00:00:00 GMT")];
         let nothing = feed(&gateway, &future).await.expect(304);
         // Clients send both headers again, and both count.

@@ -223,6 +223,10 @@ fn a_patch_may_have_a_condition() {
         on_item(&gateway, Method::PATCH, "1", &[], &patch(1)).await.expect(412);
         let patched = on_item(&gateway, Method::PATCH, "1", &[], &patch(2)).await.expect(200);
         assert_eq!(patched.json()["n"], 2);
+        let system = r#"from c where 0 < c._ts and IS_DEFINED(c._etag) and c._rid != ''"#;
+        let set = r#"[{"op":"set","path":"/n","value":3}]"#;
+        let patch = format!(r#"{{"condition":"{system}","operations":{set}}}"#);
+        on_item(&gateway, Method::PATCH, "1", &[], &patch).await.expect(200);
         let broken = r#"{"condition":"from","operations":[{"op":"set","path":"/n","value":2}]}"#;
         on_item(&gateway, Method::PATCH, "1", &[], broken).await.expect(400);
     });

@@ -1,7 +1,9 @@
+use bytes::Bytes;
 use http::Method;
+use millstream_gateway::PUBLIC_EMULATOR_KEY;
 use serde_json::{Value, json};
 
-use crate::client::{Backend, Running, on_both, run};
+use crate::client::{Backend, Running, on_both, run, signed};
 
 const CONTAINER: &str = r#"{"id":"c","partitionKey":{"paths":["/pk"],"kind":"Hash","version":2},
     "indexingPolicy":{"indexingMode":"Consistent","compositeIndexes":[]},"defaultTtl":-1}"#;
@@ -33,6 +35,9 @@ fn databases_are_created_listed_read_and_deleted() {
         let rid = list["Databases"][0]["_rid"].as_str().unwrap().to_owned();
         let by_rid = gateway.get(&format!("/dbs/{rid}/")).await.expect(200).json();
         assert_eq!(by_rid["id"], "colls");
+        let known = [("if-none-match", made.header("etag"))];
+        gateway.ask(Method::GET, "/dbs/colls", &known, "").await.expect(304);
+        gateway.ask(Method::GET, "/dbs/colls", &[("if-none-match", "\"x\"")], "").await.expect(200);
         gateway.ask(Method::DELETE, "/dbs/colls", &[], "").await.expect(204);
         let gone = gateway.get("/dbs/colls").await.expect(404).json();
         assert_eq!(gone["code"], "NotFound");
@@ -249,5 +254,34 @@ fn what_is_not_supported_says_so() {
             let message = answer["message"].as_str().unwrap();
             assert!(message.contains("not supported"), "{message}");
         }
+        for name in ["x-ms-documentdb-pre-trigger-include", "x-ms-documentdb-post-trigger-include"]
+        {
+            let headers = [("x-ms-documentdb-partitionkey", r#"["a"]"#), (name, "t")];
+            let (path, body) = ("/dbs/d/colls/c/docs", r#"{"id":"1","pk":"a"}"#);
+            gateway.ask(Method::POST, path, &headers, body).await.expect(501);
+        }
+        let list = gateway.get("/dbs/d/colls/c/docs").await.expect(200).json();
+        assert_eq!(list["_count"], 0, "an item was written without its trigger");
+    });
+}
+
+#[test]
+fn direct_mode_is_told_so_however_it_signs() {
+    on_both(|gateway| async move {
+        let mut request = signed(Method::GET, "/dbs", PUBLIC_EMULATOR_KEY);
+        *request.uri_mut() = "//addresses/?$resolveFor=dbs".parse().unwrap();
+        let answer = gateway.send(request.map(|()| Bytes::new())).await.expect(501).json();
+        let message = answer["message"].as_str().unwrap();
+        assert!(message.contains("gateway mode"), "{message}");
+    });
+}
+
+#[test]
+fn a_container_that_is_known_is_not_sent_again() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        let read = gateway.get("/dbs/d/colls/c").await.expect(200);
+        let known = [("if-none-match", read.header("etag"))];
+        gateway.ask(Method::GET, "/dbs/d/colls/c", &known, "").await.expect(304);
     });
 }

@@ -53,6 +53,36 @@ fn items_are_queried_within_and_across_partitions() {
 }
 
 #[test]
+fn what_lies_in_one_partition_needs_no_merging() {
+    on_both(|gateway| async move {
+        with_items(&gateway).await;
+        let docs = "/dbs/d/colls/c/docs";
+        let pinned = "SELECT * FROM c WHERE c.pk = 'odd' ORDER BY c.n DESC";
+        let answer = ask(&gateway, docs, pinned, &[CROSSING, SDK]).await.expect(200);
+        assert_eq!(ids(&answer), ["9", "7", "5", "3", "1"]);
+        let crossing = "SELECT * FROM c ORDER BY c.n DESC";
+        let refused = ask(&gateway, docs, crossing, &[CROSSING, SDK]).await.expect(400);
+        assert_eq!(refused.header("x-ms-substatus"), "1004");
+        let message = refused.json()["message"].as_str().unwrap().to_owned();
+        let wanted = "cross partition query can not be directly served by the gateway";
+        assert!(message.contains(wanted), "{message}");
+    });
+}
+
+/// That for Go sends no other sign.
+#[test]
+fn a_query_is_known_by_its_content_type() {
+    on_both(|gateway| async move {
+        with_items(&gateway).await;
+        let body = r#"{"query":"SELECT VALUE COUNT(1) FROM c","parameters":[]}"#;
+        for path in ["/dbs", "/dbs/d/colls", "/offers"] {
+            let answer = gateway.ask(Method::POST, path, &QUERY[1..], body).await.expect(200);
+            assert_eq!(answer.json()["_count"], 1, "{path}");
+        }
+    });
+}
+
+#[test]
 fn pages_of_a_query_join_to_the_whole() {
     on_both(|gateway| async move {
         with_items(&gateway).await;

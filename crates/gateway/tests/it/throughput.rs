@@ -92,6 +92,41 @@ fn the_increment_of_autoscale_is_given_back() {
 }
 
 #[test]
+fn containers_without_throughput_of_their_own_share_that_of_their_database() {
+    run(async {
+        let options = GatewayOptions::default().enforce_throughput(true);
+        let gateway = Running::start(Backend::Memory, options).await;
+        let units = [("x-ms-offer-throughput", "100000")];
+        gateway.ask(Method::POST, "/dbs", &units, r#"{"id":"d"}"#).await.expect(201);
+        for name in ["c", "e"] {
+            let body = format!(r#"{{"id":"{name}","partitionKey":{{"paths":["/pk"]}}}}"#);
+            gateway.post("/dbs/d/colls", &body).await.expect(201);
+        }
+        // More than a container without an offer could spend.
+        for number in 0..150 {
+            let body = format!(r#"{{"id":"{number}","pk":"a"}}"#);
+            gateway.item("a", &body).await.expect(201);
+        }
+        // Less for both, which one of them spends for the other.
+        let offers = gateway.get("/offers").await.expect(200).json();
+        let mut offer = offers["Offers"][0].clone();
+        offer["content"]["offerThroughput"] = json!(400);
+        let path = format!("/offers/{}", offer["id"].as_str().unwrap());
+        gateway.ask(Method::PUT, &path, &[], offer.to_string()).await.expect(200);
+        let mut last = 201;
+        for number in 0..1_000 {
+            let body = format!(r#"{{"id":"more-{number}","pk":"a"}}"#);
+            last = gateway.item("a", &body).await.status;
+            if last == 429 {
+                break;
+            }
+        }
+        assert_eq!(last, 429);
+        gateway.get("/dbs/d/colls/e/docs").await.expect(429);
+    });
+}
+
+#[test]
 fn beyond_the_throughput_clients_are_told_to_wait() {
     run(async {
         let options = GatewayOptions::default().enforce_throughput(true);
