@@ -23,10 +23,10 @@ usage: cargo xtask <task> [arguments]
   fuzz [target] [--seconds N]      one fuzz target or each in turn, 60 seconds unless told
                                    otherwise; needs nightly and cargo-fuzz
   conformance <suite> [file ...]   an official SDK against a gateway; suites: python (needs
-                                   python3) and rust, with the SDK's own tests; js (needs node and
-                                   npm) and java (needs a JDK and mvn), with ours. All need the
-                                   network at the first time; without files all that count, with
-                                   --ci those that every change has to pass
+                                   python3), rust and go (needs Go), with the SDK's own tests; js
+                                   (needs node and npm) and java (needs a JDK and mvn), with ours.
+                                   All need the network at the first time; without files all that
+                                   count, with --ci those that every change has to pass
   ci                               everything a change must pass, cheapest first, tests last
 
 Exit status: 0 passed, 1 failed (bench, crash, power, prove and sim: what the
@@ -192,7 +192,7 @@ mod tests {
         check_refused("conformance python --ci test_ttl.py", "--ci stands alone");
         let suite = Suite::Js;
         check("conformance js", Task::Conformance { suite, wanted: Wanted::All });
-        let sentence = "conformance needs the name of a suite: python, rust, js, java";
+        let sentence = "conformance needs the name of a suite: python, rust, go, js, java";
         check_refused("conformance", sentence);
         check_refused("conformance cobol", "there is no suite \"cobol\"");
         check_refused("conformance python -v", "conformance has no option \"-v\"");

@@ -1,13 +1,14 @@
 //! `cargo xtask conformance`: the official SDKs against a freshly started gateway.
 //!
-//! Those for Python and Rust are tried by their own tests. These are fetched when they are run,
+//! Those for Python, Rust and Go are tried by their own tests. These are fetched when they are run,
 //! because they are not ours to keep. The others are published without theirs, and are tried by
 //! tests of ours in `conformance/`; only the SDK is fetched. Which files count, and which of their
 //! tests do not and why, is in `conformance/` too. Read `scope` for the lists, `summary` for what a
 //! run said, `gateway` for the server, `work` for what suites share, and then `python`, `rust`,
-//! `js` and `java` for the suites.
+//! `go`, `js` and `java` for the suites.
 
 mod gateway;
+mod go;
 mod java;
 mod js;
 mod python;
@@ -20,6 +21,7 @@ use std::path::Path;
 
 use crate::command::{Failure, timed};
 use crate::conformance::gateway::Gateway;
+use crate::conformance::go::Go;
 use crate::conformance::java::Java;
 use crate::conformance::js::Js;
 use crate::conformance::python::Python;
@@ -37,6 +39,7 @@ const DELAY_MS: u32 = 5;
 pub(crate) enum Suite {
     Python,
     Rust,
+    Go,
     Js,
     Java,
 }
@@ -82,13 +85,14 @@ impl Wanted {
 
 impl Suite {
     /// All of them, for help and errors.
-    pub(crate) const ALL: [Self; 4] = [Self::Python, Self::Rust, Self::Js, Self::Java];
+    pub(crate) const ALL: [Self; 5] = [Self::Python, Self::Rust, Self::Go, Self::Js, Self::Java];
 
     /// What it is called on the command line, in results and in the names of its lists.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Python => "python",
             Self::Rust => "rust",
+            Self::Go => "go",
             Self::Js => "js",
             Self::Java => "java",
         }
@@ -99,6 +103,7 @@ impl Suite {
         Ok(match self {
             Self::Python => Box::new(Python::fetch(work)?),
             Self::Rust => Box::new(Rust::fetch(work)?),
+            Self::Go => Box::new(Go::fetch(work)?),
             Self::Js => Box::new(Js::fetch(sources, work)?),
             Self::Java => Box::new(Java::fetch(sources, work)?),
         })

@@ -124,6 +124,13 @@ fn check_supported(body: &Map<String, Value>) -> Result<(), Refusal> {
     if is_filled(body.get("computedProperties")) {
         return Err(Refusal::bad_request("computed properties are not supported"));
     }
+    if is_filled(body.get("clientEncryptionPolicy").and_then(|it| it.get("includedPaths"))) {
+        let message = "client encryption is not supported: items would be stored as they are sent";
+        return Err(Refusal::bad_request(message));
+    }
+    if body.get("materializedViewDefinition").is_some_and(|it| !it.is_null()) {
+        return Err(Refusal::bad_request("materialized views are not supported"));
+    }
     Ok(())
 }
 
@@ -268,6 +275,12 @@ mod tests {
         let unique = r#"{"id":"c","partitionKey":{"paths":["/a"]},
             "uniqueKeyPolicy":{"uniqueKeys":[{"paths":["/b"]}]}}"#;
         check_refused(unique, "unique keys");
+        let encrypted = r#"{"id":"c","partitionKey":{"paths":["/a"]},
+            "clientEncryptionPolicy":{"includedPaths":[{"path":"/b"}]}}"#;
+        check_refused(encrypted, "client encryption");
+        let view = r#"{"id":"c","partitionKey":{"paths":["/a"]},
+            "materializedViewDefinition":{"definition":"SELECT c.a FROM c"}}"#;
+        check_refused(view, "materialized views");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::command::{Command, Failure};
 use crate::conformance::work::target;
 
 /// The port SDKs expect an emulator at. Some tests look at the address and take another way.
-const EMULATOR_PORT: u16 = 8081;
+pub(crate) const EMULATOR_PORT: u16 = 8081;
 
 /// The key of every emulator, and of a gateway that was given none. No secret.
 pub(crate) const PUBLIC_KEY: &str =
@@ -64,6 +64,11 @@ impl Gateway {
             return Err(Failure::task(reason));
         }
         Ok(Self { process, address })
+    }
+
+    /// The port it listens at.
+    pub(crate) fn port(&self) -> Option<u16> {
+        self.address.trim_end_matches('/').rsplit(':').next()?.parse().ok()
     }
 }
 

@@ -73,6 +73,20 @@ impl Summary {
         self.judge(succeeded);
     }
 
+    /// Counts the lines of Go's tests, `--- PASS: NAME`; those of parts of a test are indented. A
+    /// run that died counts as a failed test, too.
+    pub(crate) fn count_go(&mut self, output: &str, succeeded: bool) {
+        for line in output.lines() {
+            match line.strip_prefix("--- ").and_then(|it| it.split(':').next()) {
+                Some("PASS") => self.passed += 1,
+                Some("FAIL") => self.failed += 1,
+                Some("SKIP") => self.skipped += 1,
+                Some(_) | None => {}
+            }
+        }
+        self.judge(succeeded);
+    }
+
     /// `suite NAME FILE PASSED FAILED SKIPPED`.
     pub(crate) fn line(&self) -> String {
         let Self { suite, file, passed, failed, skipped, .. } = self;
@@ -206,10 +220,26 @@ nothing else
     }
 
     #[test]
+    fn the_tests_of_go_are_counted_without_their_parts() {
+        let output = "\
+=== RUN   TestA
+=== RUN   TestA/part
+--- PASS: TestA (0.10s)
+    --- PASS: TestA/part (0.05s)
+--- FAIL: TestB (0.00s)
+    --- FAIL: TestB/part (0.00s)
+--- SKIP: TestC (0.00s)
+FAIL
+";
+        check(Summary::count_go, output, "suite a b 1 1 1");
+    }
+
+    #[test]
     fn a_run_that_died_has_failed() {
         check(Summary::count_pytest, "", "suite a b 0 1 0");
         check(Summary::count_tap, "TAP version 13", "suite a b 0 1 0");
         check(Summary::count_libtest, "test a ... ", "suite a b 0 1 0");
+        check(Summary::count_go, "=== RUN   TestA\npanic: test timed out", "suite a b 0 1 0");
     }
 
     #[test]
