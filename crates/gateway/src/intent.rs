@@ -70,13 +70,11 @@ mod tests {
 
     #[test]
     fn questions_only_read() {
-        let (query, plan) = (headers::IS_QUERY, headers::IS_QUERY_PLAN);
         check(&Method::GET, "/dbs/d/colls/c/docs/1", &[], true);
-        check(&Method::POST, "/dbs", &[query.clone()], true);
-        check(&Method::POST, "/dbs/d/colls", &[query.clone()], true);
-        check(&Method::POST, "/offers", &[query.clone()], true);
-        check(&Method::POST, "/dbs/d/colls/c/docs", &[query], true);
-        check(&Method::POST, "/dbs/d/colls/c/docs", &[plan], true);
+        for path in ["/dbs", "/dbs/d/colls", "/offers", "/dbs/d/colls/c/docs"] {
+            check(&Method::POST, path, &[headers::IS_QUERY], true);
+        }
+        check(&Method::POST, "/dbs/d/colls/c/docs", &[headers::IS_QUERY_PLAN], true);
     }
 
     #[test]

@@ -187,11 +187,9 @@ fn a_client_that_closes_its_side_is_still_answered() {
         gateway.with_container().await;
         for item in 0..20 {
             let body = format!(r#"{{"id":"{item}","pk":"a"}}"#);
-            let head = head(Method::POST, "/dbs/d/colls/c/docs");
-            let length = body.len();
-            let text = format!(
-                "{head}x-ms-documentdb-partitionkey: [\"a\"]\r\ncontent-length: {length}\r\n\r\n{body}"
-            );
+            let mut text = head(Method::POST, "/dbs/d/colls/c/docs");
+            text += "x-ms-documentdb-partitionkey: [\"a\"]\r\n";
+            text += &format!("content-length: {}\r\n\r\n{body}", body.len());
             check_status(&truncated(&gateway, text.as_bytes()).await, "201");
         }
     });
