@@ -4,8 +4,8 @@
 //! (`millstream-query`).
 //!
 //! Read `dispatch` first: it leads from a request to its handler. `target` and `request` are what a
-//! handler sees of HTTP, `intent` tells whether it reads or writes, `reply` and `refusal` are what a
-//! handler returns. `state` and `open_container` are what it works on, `catalog` where the protocol
+//! handler sees of HTTP, `intent` tells whether it reads or writes; `reply` and `refusal` are what
+//! it returns. `state` and `open_container` are what it works on, `catalog` where the protocol
 //! keeps what a backend does not know. `server` accepts connections.
 
 mod account;
