@@ -214,6 +214,7 @@ macro_rules! each_obligation {
             ranges obligation_07_a_key_lies_where_cosmos_db_puts_it;
             ranges obligation_07_keys_across_ranges_are_refused;
             ranges obligation_08_a_split_makes_two_ranges_of_one;
+            ranges obligation_08_a_split_divides_the_keys_of_every_kind;
             ranges obligation_08_a_merge_makes_one_range_of_two;
             moves obligation_08_positions_survive_splits_and_merges;
             moves obligation_08_positions_in_all_versions_survive_them_too;

@@ -171,6 +171,8 @@ impl KeyRange {
 
     /// The bound that leaves half of the hashes of V2 and MultiHash on either side, if there is
     /// one.
+    ///
+    /// Keys of V1 would all be on one side; see [`crate::PartitionKeyDefinition::middle`].
     #[must_use]
     pub fn middle(&self) -> Option<EffectiveKey> {
         let (min, max) = (first_hash(&self.min), first_hash(&self.max).min(HASH_MAX));

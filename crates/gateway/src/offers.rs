@@ -124,10 +124,14 @@ async fn grow(state: &State, name: &ContainerName, wanted: u32) -> Result<(), Re
 }
 
 fn reply(offer: &Offer) -> Answer {
+    let min = match offer.throughput {
+        Throughput::Manual(_) => UNITS_MIN,
+        Throughput::Autoscale(_) | Throughput::Growing { .. } => AUTOSCALE_MIN,
+    };
     Ok(Reply::json(StatusCode::OK, &render(offer))?
         .etag(&etag(offer))
         .header(headers::OFFER_REPLACE_PENDING, "false")
-        .header(headers::MIN_THROUGHPUT, &UNITS_MIN.to_string()))
+        .header(headers::MIN_THROUGHPUT, &min.to_string()))
 }
 
 fn render(offer: &Offer) -> Value {

@@ -258,7 +258,8 @@ impl Containers for Store {
         let guard = self.inner.changes.lock_arc().await;
         let container = self.inner.container(name)?;
         let parent = live_range(&container, range)?;
-        let middle = at.cloned().or_else(|| parent.keys.middle());
+        let definition = &container.info().settings.partition_key;
+        let middle = at.cloned().or_else(|| definition.middle(&parent.keys));
         let at = middle.ok_or_else(|| {
             Error::invalid(
                 format!("split range {range}"),

@@ -151,6 +151,42 @@ pub(super) async fn obligation_08_a_split_makes_two_ranges_of_one(subject: &mut 
     assert!(more.iter().all(is_new), "the id of a range was used again");
 }
 
+pub(super) async fn obligation_08_a_split_divides_the_keys_of_every_kind(
+    subject: &mut dyn Subject,
+) {
+    let definitions = [
+        must(PartitionKeyDefinition::new(["/pk"], HashKind::V1)),
+        must(PartitionKeyDefinition::hash("/pk")),
+        must(PartitionKeyDefinition::multi_hash(["/pk", "/id"])),
+    ];
+    for (number, definition) in definitions.into_iter().enumerate() {
+        let settings = ContainerSettings::new(definition.clone());
+        let scene = Scene::named(subject, &format!("halves-{number}"), settings).await;
+        if !scene.store.capabilities().split {
+            return;
+        }
+        let place = |key: usize| must(definition.range_of(&PartitionKey::from(format!("{key}"))));
+        let places: Vec<KeyRange> = (0..256).map(place).collect();
+        // The whole, then its first part, then the last part of all.
+        for split in [0, 0, 2] {
+            let parent = scene.ranges().await[split].clone();
+            let children = must(scene.store.split(&scene.name, parent.id, None).await);
+            let count = |keys: &KeyRange| places.iter().filter(|it| keys.covers(it)).count();
+            let all = count(&parent.keys);
+            for child in children {
+                let part = count(&child.keys);
+                assert!(
+                    all / 4 < part,
+                    "{} of the {all} keys of {} are in its half {}",
+                    part,
+                    parent.keys,
+                    child.keys
+                );
+            }
+        }
+    }
+}
+
 pub(super) async fn obligation_08_a_merge_makes_one_range_of_two(subject: &mut dyn Subject) {
     let scene = Scene::new(subject, settings().ranges(4)).await;
     let ranges = scene.ranges().await;

@@ -50,7 +50,10 @@ impl ContainerState {
         let no_middle = || Error::invalid(format!("split range {id}"), "it has no middle");
         let (low, high) = match at {
             Some(at) => keys.split_at(at)?,
-            None => keys.split_at(&keys.middle().ok_or_else(no_middle)?)?,
+            None => {
+                let definition = &self.info.settings.partition_key;
+                keys.split_at(&definition.middle(keys).ok_or_else(no_middle)?)?
+            }
         };
         let parent = self.ranges.remove(place);
         let mut parents = parent.info.parents;

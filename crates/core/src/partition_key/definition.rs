@@ -210,6 +210,20 @@ impl PartitionKeyDefinition {
         }
     }
 
+    /// The bound that leaves half of the hashes of this kind in a range on either side, if there is
+    /// one.
+    #[must_use]
+    pub fn middle(&self, range: &KeyRange) -> Option<EffectiveKey> {
+        match self.kind {
+            HashKind::V2 | HashKind::MultiHash => range.middle(),
+            HashKind::V1 => {
+                let (first, end) = (first_v1_hash(range.min()), first_v1_hash(range.max()));
+                let middle = cosmos::v1_bound(first + end.checked_sub(first)? / 2);
+                range.split_at(&middle).is_ok().then_some(middle)
+            }
+        }
+    }
+
     fn hashed(&self, key: &PartitionKey) -> Result<EffectiveKey> {
         key.check_size()?;
         Ok(match (self.kind, key.components()) {
@@ -219,6 +233,21 @@ impl PartitionKeyDefinition {
             (HashKind::V1 | HashKind::V2, []) => unreachable!("a key has at least one component"),
         })
     }
+}
+
+/// The first hash of V1 that is not below a bound, or the last of all: the bounds of hashes have
+/// the order of the hashes.
+fn first_v1_hash(bound: &EffectiveKey) -> u32 {
+    let (mut low, mut high) = (0, u32::MAX);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if cosmos::v1_bound(middle).trimmed() < bound.trimmed() {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
 }
 
 impl Serialize for PartitionKeyDefinition {

@@ -3,8 +3,8 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use crate::{
-    ContainerSettings, ErrorKind, HashKind, NewBody, PartitionKey, PartitionKeyComponent,
-    PartitionKeyDefinition,
+    ContainerSettings, EffectiveKey, ErrorKind, HashKind, KeyRange, NewBody, PartitionKey,
+    PartitionKeyComponent, PartitionKeyDefinition,
 };
 
 fn key(text: &str) -> PartitionKey {
@@ -344,6 +344,22 @@ fn a_key_and_a_prefix_have_ranges() {
     );
     assert_eq!(range(HashKind::V2, &["/a"], r#"["a","b"]"#), None);
     assert_eq!(range(HashKind::MultiHash, &["/a", "/b"], r#"["a","b","c"]"#), None);
+}
+
+#[test]
+fn the_middle_of_version_1_halves_its_hashes() {
+    let definition = PartitionKeyDefinition::new(["/a"], HashKind::V1).unwrap();
+    let quarters = definition.divide(4).unwrap();
+    let middle = |min: &KeyRange, max: &KeyRange| {
+        let range = KeyRange::new(min.min().clone(), max.max().clone()).unwrap();
+        definition.middle(&range)
+    };
+    assert_eq!(middle(&quarters[0], &quarters[3]).as_ref(), Some(quarters[2].min()));
+    assert_eq!(middle(&quarters[0], &quarters[1]).as_ref(), Some(quarters[1].min()));
+    assert_eq!(middle(&quarters[2], &quarters[3]).as_ref(), Some(quarters[3].min()));
+    // What lies beyond all hashes of version 1 has no middle.
+    let beyond = KeyRange::new("06".parse().unwrap(), EffectiveKey::MAX).unwrap();
+    assert_eq!(definition.middle(&beyond), None);
 }
 
 #[test]

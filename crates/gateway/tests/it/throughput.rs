@@ -61,6 +61,9 @@ fn autoscale_and_shared_throughput_are_offers_too() {
         assert_eq!(offers["_count"], 1, "the container shares that of its database");
         let content = &offers["Offers"][0]["content"];
         assert_eq!(content["offerAutopilotSettings"]["maxThroughput"], 4000);
+        let path = format!("/offers/{}", offers["Offers"][0]["id"].as_str().unwrap());
+        let read = gateway.get(&path).await.expect(200);
+        assert_eq!(read.header("x-ms-cosmos-min-throughput"), "1000");
         let wrong = [("x-ms-offer-throughput", "many")];
         gateway.ask(Method::POST, "/dbs", &wrong, r#"{"id":"e"}"#).await.expect(400);
     });

@@ -214,7 +214,8 @@ fn middle_of_stored(
     container: &ContainerState,
     range: &RangeState,
 ) -> Result<Option<EffectiveKey>> {
-    let Some(middle) = range.keys.middle() else { return Ok(None) };
+    let definition = &container.info().settings.partition_key;
+    let Some(middle) = definition.middle(&range.keys) else { return Ok(None) };
     let Ok((left, right)) = range.keys.split_at(&middle) else { return Ok(None) };
     // Splitting off a half that holds nothing would not make the other one smaller.
     for half in [left, right] {
