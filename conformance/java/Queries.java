@@ -100,6 +100,7 @@ final class Queries {
     aggregate("MIN(c.n)", 0.0);
     aggregate("MAX(c.n)", 59.0);
     aggregate("AVG(c.n)", 29.5);
+    aggregate("COUNTIF(c.n < 9)", 9.0);
   }
 
   private void aggregate(String expression, double expected) {
@@ -125,6 +126,10 @@ final class Queries {
               .sorted()
               .toList();
       Suite.equal(texts, List.of("0 20 570", "1 20 590", "2 20 610"));
+      var values = new SqlQuerySpec("SELECT VALUE c.group FROM c GROUP BY c.group");
+      var options = new CosmosQueryRequestOptions();
+      List<Integer> groups = rows(container, values, options, Integer.class);
+      Suite.equal(groups.stream().sorted().toList(), List.of(0, 1, 2));
     }
   }
 
@@ -134,6 +139,15 @@ final class Queries {
       var query = new SqlQuerySpec("SELECT DISTINCT VALUE c.group FROM c");
       List<Integer> found = rows(container, query, new CosmosQueryRequestOptions(), Integer.class);
       Suite.equal(found.stream().sorted().toList(), List.of(0, 1, 2));
+      for (String counted :
+          List.of(
+              "SELECT VALUE COUNT(1) FROM (SELECT DISTINCT VALUE c.group FROM c)",
+              "SELECT VALUE COUNT(1) FROM (SELECT DISTINCT c.group FROM c)",
+              "SELECT VALUE COUNT(g) FROM (SELECT DISTINCT VALUE c.group FROM c) AS g")) {
+        var options = new CosmosQueryRequestOptions();
+        Suite.equal(
+            rows(container, new SqlQuerySpec(counted), options, Integer.class), List.of(3));
+      }
     }
   }
 
@@ -161,7 +175,9 @@ final class Queries {
   }
 
   private void continuations() {
-    for (String order : List.of("", " ORDER BY c.n")) {
+    // From a value down, and over several, the SDK asks for other types of values by name.
+    for (String order :
+        List.of("", " ORDER BY c.n", " ORDER BY c.n DESC", " ORDER BY c.group, c.n DESC")) {
       for (CosmosContainer container : containers) {
         List<Integer> found = new ArrayList<>();
         String continuation = null;

@@ -159,6 +159,12 @@ test("what the query plan is asked for first", async () => {
   const options = { forceQueryPlan: true, maxDegreeOfParallelism: 4 };
   await check("SELECT VALUE c.n FROM c WHERE c.n < 9 ORDER BY c.n", numbers(0, 9), options);
   await check("SELECT VALUE COUNT(1) FROM c", [60], options);
+  await check("SELECT VALUE COUNTIF(c.n < 9) FROM c", [9], options);
+  for (const container of Object.values(containers)) {
+    const query = "SELECT VALUE c.group FROM c GROUP BY c.group";
+    const { resources } = await container.items.query(query, options).fetchAll();
+    assert.deepEqual(resources.sort(), [0, 1, 2]);
+  }
 });
 
 test("an error of a query says where it is", async () => {

@@ -233,8 +233,8 @@ impl AggregateKind {
     pub(crate) fn plan_name(self) -> &'static str {
         match self {
             Self::Average => "Average",
-            Self::Count => "Count",
-            Self::CountIf => "CountIf",
+            // Not all SDKs know that one has a condition, and none needs to.
+            Self::Count | Self::CountIf => "Count",
             Self::Max => "Max",
             Self::Min => "Min",
             Self::Sum => "Sum",

@@ -243,7 +243,7 @@ fn has_aggregate(expression: &Expression) -> bool {
     is_found
 }
 
-/// `SELECT COUNT(1) FROM (SELECT DISTINCT VALUE …)`: the inner query, and the name of the count.
+/// `SELECT COUNT(1) FROM (SELECT DISTINCT …)`: the inner query, and the name of the count.
 fn distinct_count(select: &Select) -> Option<(&Select, Option<Arc<str>>)> {
     let [source] = &select.sources[..] else { return None };
     let Collection::Select(inner) = &source.collection else { return None };
@@ -254,13 +254,16 @@ fn distinct_count(select: &Select) -> Option<(&Select, Option<Arc<str>>)> {
     let is_inner = inner.is_distinct
         && !inner.is_grouped()
         && inner.order_by.is_empty()
-        && !inner.is_limited()
-        && matches!(inner.projection, Projection::Value(_));
+        && !inner.is_limited();
+    // Every row of the inner query is defined, and there is no other name than that of the rows.
+    let is_of_each = |argument: &Expression| {
+        matches!(argument, Expression::Name { .. })
+            || matches!(argument, Expression::Literal(it) if !it.is_undefined())
+    };
     let is_count = |expression: &Expression| {
-        expression.as_aggregate().is_some_and(|it| {
-            it.kind == AggregateKind::Count
-                && matches!(&it.argument, Expression::Literal(it) if !it.is_undefined())
-        })
+        expression
+            .as_aggregate()
+            .is_some_and(|it| it.kind == AggregateKind::Count && is_of_each(&it.argument))
     };
     let alias = match &select.projection {
         Projection::Value(expression) if is_count(expression) => None,

@@ -7,6 +7,8 @@ use crate::value::Value;
 pub(crate) const FUNCTIONS: &[Function] = &[
     Function::new("IS_ARRAY", 1, 1, |_, it| is(matches!(it, [Value::Array(_)]))),
     Function::new("IS_BOOL", 1, 1, |_, it| is(matches!(it, [Value::Bool(_)]))),
+    // As SDKs for Java and .NET write it into the filter by which they resume ORDER BY.
+    Function::new("IS_BOOLEAN", 1, 1, |_, it| is(matches!(it, [Value::Bool(_)]))),
     Function::new("IS_DEFINED", 1, 1, |_, it| is(!matches!(it, [Value::Undefined]))),
     Function::new("IS_FINITE_NUMBER", 1, 1, |_, it| {
         is(it.iter().all(|it| it.as_double().is_some_and(f64::is_finite)))

@@ -48,14 +48,18 @@ pub(crate) fn ordered(select: &Select, window: Option<(u64, u64)>) -> Result<Str
 
 /// Partial aggregates, and what they are grouped by.
 pub(crate) fn grouped(select: &Select) -> String {
-    let payload = match &select.projection {
-        Projection::Value(expression) => format!("[{}]", partial(expression)),
-        Projection::Star | Projection::List(_) => object(select),
+    let is_grouped_by = !select.group_by.is_empty();
+    let (payload, is_optional) = match &select.projection {
+        Projection::Value(expression) if is_grouped_by && expression.as_aggregate().is_none() => {
+            (expression.to_string(), true)
+        }
+        Projection::Value(expression) => (format!("[{}]", partial(expression)), false),
+        Projection::Star | Projection::List(_) => (object(select), false),
     };
-    let mut text = match (&select.projection, select.group_by.is_empty()) {
-        (Projection::Value(_), true) => format!("SELECT VALUE {payload}"),
-        (Projection::Star | Projection::List(_), true) => format!("SELECT {payload} AS payload"),
-        (_, false) => {
+    let mut text = match (&select.projection, is_grouped_by) {
+        (Projection::Value(_), false) => format!("SELECT VALUE {payload}"),
+        (Projection::Star | Projection::List(_), false) => format!("SELECT {payload} AS payload"),
+        (_, true) => {
             let keys = select.group_by.iter().map(|it| format!("{{\"item\": {it}}}"));
             let keys: Vec<String> = keys.collect();
             format!("SELECT [{}] AS groupByItems, {payload} AS payload", keys.join(", "))
@@ -64,8 +68,14 @@ pub(crate) fn grouped(select: &Select) -> String {
     for (index, source) in select.sources.iter().enumerate() {
         add(&mut text, format_args!("{}{source}", if index == 0 { " FROM " } else { " JOIN " }));
     }
-    if let Some(filter) = &select.filter {
-        add(&mut text, format_args!(" WHERE {filter}"));
+    match &select.filter {
+        // A row that is undefined is no row; of a group all rows are, or none.
+        Some(filter) if is_optional => {
+            add(&mut text, format_args!(" WHERE ({filter}) AND IS_DEFINED({payload})"));
+        }
+        None if is_optional => add(&mut text, format_args!(" WHERE IS_DEFINED({payload})")),
+        Some(filter) => add(&mut text, format_args!(" WHERE {filter}")),
+        None => (),
     }
     for (index, key) in select.group_by.iter().enumerate() {
         add(&mut text, format_args!("{}{key}", if index == 0 { " GROUP BY " } else { ", " }));

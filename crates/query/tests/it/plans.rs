@@ -148,6 +148,25 @@ fn aggregates_are_partial() {
                 [{\"item\": COUNT(1)}] AS payload FROM c GROUP BY c.g",
         }),
     );
+    // What is no aggregate is taken as it is, and what is undefined is no row.
+    check(
+        "SELECT VALUE c.g FROM c WHERE c.y OR c.z GROUP BY c.g",
+        &json!({
+            "hasSelectValue": true,
+            "groupByExpressions": ["c.g"],
+            "rewrittenQuery": "SELECT [{\"item\": c.g}] AS groupByItems, c.g AS payload FROM c \
+                WHERE (c.y OR c.z) AND IS_DEFINED(c.g) GROUP BY c.g",
+        }),
+    );
+    // Not all SDKs know it, and its parts are joined as those of any other count.
+    check(
+        "SELECT COUNTIF(c.x) AS n FROM c",
+        &json!({
+            "groupByAliases": ["n"],
+            "groupByAliasToAggregateType": {"n": "Count"},
+            "rewrittenQuery": "SELECT {\"n\": {\"item\": COUNTIF(c.x)}} AS payload FROM c",
+        }),
+    );
 }
 
 #[test]
@@ -186,6 +205,21 @@ fn distinct_rows_are_joined_by_the_sdk() {
         &json!({
             "distinctType": "Unordered", "dCountInfo": {"dCountAlias": "n"},
             "rewrittenQuery": "SELECT DISTINCT VALUE c.x FROM c",
+        }),
+    );
+    check(
+        "SELECT COUNT(d) AS n FROM (SELECT DISTINCT VALUE c.x FROM c) AS d",
+        &json!({
+            "distinctType": "Unordered", "dCountInfo": {"dCountAlias": "n"},
+            "rewrittenQuery": "SELECT DISTINCT VALUE c.x FROM c",
+        }),
+    );
+    check(
+        "SELECT VALUE COUNT(1) FROM (SELECT DISTINCT c.x, c.y FROM c)",
+        &json!({
+            "distinctType": "Unordered", "dCountInfo": {"dCountAlias": null},
+            "hasSelectValue": true,
+            "rewrittenQuery": "SELECT DISTINCT c.x, c.y FROM c",
         }),
     );
 }
