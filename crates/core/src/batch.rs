@@ -133,9 +133,12 @@ impl Batch {
         }
         let bytes: usize = self.operations.iter().map(Operation::body_bytes).sum();
         if BATCH_BYTES_MAX < bytes {
-            let reason =
-                format!("its {bytes} bytes exceed the limit of 2 MiB; send fewer or smaller items");
-            return Err(Error::new(ErrorKind::TooLarge, "commit a batch").because(reason));
+            let (attempted, advice) = match count {
+                1 => ("store an item", ""),
+                _ => ("commit a batch", "; send fewer or smaller items"),
+            };
+            let reason = format!("its {bytes} bytes exceed the limit of 2 MiB{advice}");
+            return Err(Error::new(ErrorKind::TooLarge, attempted).because(reason));
         }
         let mut operations = Vec::with_capacity(count);
         for (index, operation) in self.operations.into_iter().enumerate() {

@@ -6,6 +6,7 @@ use millstream_core::{
 };
 
 use crate::charge;
+use crate::items::check_whole;
 use crate::refusal::Refusal;
 use crate::reply::{Answer, Reply};
 use crate::request::KeyHeader;
@@ -20,6 +21,7 @@ pub(crate) async fn execute(call: Call<'_>) -> Answer {
         let message = "deleting all items of a partition key needs that key in the request";
         return Err(Refusal::bad_request(message));
     };
+    let key = check_whole(key, call.container)?;
     let mut lsn = Lsn::ZERO;
     let (mut charge, mut after) = (0.0, None);
     let size = PageSize::items(BATCH_OPERATIONS_MAX);

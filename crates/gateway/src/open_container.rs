@@ -201,6 +201,9 @@ impl OpenContainer {
 
 /// The refusal of a range that was split or merged.
 pub(crate) fn range_gone(id: RangeId) -> Refusal {
-    let message = format!("the range {} does not exist: it was split or merged", id.0);
+    let message = format!(
+        "the range {} does not exist: it was split or merged, or never was; ask for the ranges",
+        id.0
+    );
     Refusal::new(StatusCode::GONE, message).sub_status(sub_status::RANGE_GONE)
 }

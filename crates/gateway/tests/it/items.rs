@@ -142,6 +142,7 @@ fn bad_bodies_are_refused_with_a_sentence() {
         }
         let large = format!(r#"{{"id":"1","pk":"a","x":"{}"}}"#, "x".repeat(2 * 1024 * 1024));
         let refused = gateway.item("a", &large).await.expect(413);
+        assert!(refused.json()["message"].as_str().unwrap().contains("store an item"));
         assert_eq!(refused.json()["code"], "RequestEntityTooLarge");
     });
 }

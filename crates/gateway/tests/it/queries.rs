@@ -306,5 +306,8 @@ fn all_items_of_a_key_are_deleted_at_once() {
         let left = gateway.get("/dbs/d/colls/c/docs").await.expect(200);
         assert_eq!(left.json()["_count"], 5);
         gateway.ask(Method::POST, path, &[], "").await.expect(400);
+        let long = ("x-ms-documentdb-partitionkey", r#"["odd", "even"]"#);
+        let refused = gateway.ask(Method::POST, path, &[long], "").await.expect(400);
+        assert_eq!(refused.header("x-ms-substatus"), "1001");
     });
 }
