@@ -135,8 +135,13 @@ impl Parser<'_> {
             let Some(alias) = self.name() else { return Err(self.fault("a name")) };
             self.want_keyword("IN")?;
             let collection = self.collection()?;
-            let is_iterated = !matches!(collection, Collection::Select(_));
-            return Ok(Source { position, alias, is_alias_written: true, is_iterated, collection });
+            return Ok(Source {
+                position,
+                alias,
+                is_alias_written: true,
+                is_iterated: true,
+                collection,
+            });
         }
         let collection = self.collection()?;
         let written = match self.eat_keyword("AS") {
