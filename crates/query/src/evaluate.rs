@@ -9,7 +9,6 @@ use std::sync::Arc;
 use millstream_core::Timestamp;
 
 use crate::ast::{Expression, Step};
-use crate::compare;
 use crate::error::{Error, Result};
 use crate::functions::Context;
 use crate::value::{Object, Value};
@@ -33,7 +32,7 @@ impl<'a> Evaluator<'a> {
     pub(crate) fn new(parameters: &'a Parameters, now: Timestamp, limits: &Limits) -> Self {
         Self {
             parameters,
-            context: Context::new(now, limits.steps_max),
+            context: Context::new(now, limits),
             root: Value::Undefined,
             bindings: Vec::new(),
             aggregates: Vec::new(),
@@ -114,6 +113,7 @@ impl<'a> Evaluator<'a> {
     /// What lies at a path within a value.
     pub(crate) fn follow(&mut self, mut value: Value, steps: &[Step]) -> Result<Value> {
         for step in steps {
+            self.context.spend(1)?;
             value = match step {
                 Step::Property(name) => value.property(name),
                 Step::Index(index) => {
@@ -153,8 +153,8 @@ impl<'a> Evaluator<'a> {
     ) -> Result<Option<bool>> {
         let value = self.value(value)?;
         let (low, high) = (self.value(low)?, self.value(high)?);
-        let is_above = compare::relation(&low, &value).map(Ordering::is_le);
-        let is_below = compare::relation(&value, &high).map(Ordering::is_le);
+        let is_above = self.relation(&low, &value)?.map(Ordering::is_le);
+        let is_below = self.relation(&value, &high)?.map(Ordering::is_le);
         Ok(match (is_above, is_below) {
             (Some(false), _) | (_, Some(false)) => Some(false),
             (Some(true), Some(true)) => Some(true),
@@ -172,7 +172,7 @@ impl<'a> Evaluator<'a> {
         let mut result = Some(false);
         for item in list {
             let item = self.value(item)?;
-            match compare::equality(&value, &item) {
+            match self.equality(&value, &item)? {
                 Some(true) => return Ok(Value::Bool(!is_not)),
                 Some(false) => (),
                 None => result = None,
@@ -198,6 +198,16 @@ impl<'a> Evaluator<'a> {
             entries.push((name.clone(), self.value(expression)?));
         }
         Ok(Value::object(Object::collect(entries)))
+    }
+
+    /// Counts a value that is kept; refuses to keep more than was allowed.
+    pub(crate) fn hold(&mut self, held: &mut usize, value: &Value) -> Result<()> {
+        /// Bytes whose size is found in the time of one step.
+        const STEP_BYTES: usize = 128;
+        let size = value.size();
+        self.context.spend(size / STEP_BYTES)?;
+        *held += size;
+        self.check_held(*held)
     }
 
     /// Refuses to hold more than was allowed.

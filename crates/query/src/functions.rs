@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use millstream_core::Timestamp;
 use regex_lite::Regex;
 
+use crate::Limits;
 use crate::error::{Error, Result};
 use crate::value::Value;
 
@@ -39,7 +40,11 @@ type Run = fn(&mut Context, &[Value]) -> Result<Value>;
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) now: Timestamp,
+    /// Of the page.
     steps_left: u64,
+    /// Where `steps_left` may go down to before the next document.
+    steps_floor: u64,
+    document_steps_max: u64,
     /// Patterns by their text; none if it is no pattern.
     patterns: BTreeMap<String, Option<Regex>>,
 }
@@ -93,19 +98,34 @@ impl std::fmt::Debug for Function {
 }
 
 impl Context {
-    pub(crate) fn new(now: Timestamp, steps_max: u64) -> Self {
-        Self { now, steps_left: steps_max, patterns: BTreeMap::new() }
+    pub(crate) fn new(now: Timestamp, limits: &Limits) -> Self {
+        let Limits { steps_max, document_steps_max, .. } = *limits;
+        let patterns = BTreeMap::new();
+        let mut context =
+            Self { now, steps_left: steps_max, steps_floor: 0, document_steps_max, patterns };
+        context.begin();
+        context
+    }
+
+    /// Begins with the next document, or with what is done once after all of them.
+    pub(crate) fn begin(&mut self) {
+        self.steps_floor = self.steps_left.saturating_sub(self.document_steps_max);
     }
 
     /// Counts work; what would go on for too long is refused.
     pub(crate) fn spend(&mut self, steps: usize) -> Result<()> {
         let steps = u64::try_from(steps).unwrap_or(u64::MAX);
         match self.steps_left.checked_sub(steps) {
-            Some(left) => {
+            Some(left) if self.steps_floor <= left => {
                 self.steps_left = left;
                 Ok(())
             }
-            None => Err(Error::too_large(
+            _ if 0 < self.steps_floor => Err(Error::too_large(format!(
+                "it takes more than {} steps for a single item, or to bring all rows together; \
+                 join less, or filter in a query within JOIN",
+                self.document_steps_max
+            ))),
+            Some(_) | None => Err(Error::too_large(
                 "a page of it takes more steps than are allowed; filter more, or join less",
             )),
         }

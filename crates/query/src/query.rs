@@ -147,7 +147,10 @@ impl Query {
         parameters: &Parameters,
         clock: &dyn Clock,
     ) -> Result<Vec<String>> {
-        let mut evaluator = Evaluator::new(parameters, clock.now(), &Limits::default());
+        // Nobody else gets the thread before the last of the documents is done.
+        let steps_max = Limits::default().document_steps_max;
+        let limits = Limits { steps_max, ..Limits::default() };
+        let mut evaluator = Evaluator::new(parameters, clock.now(), &limits);
         let mut values = Vec::with_capacity(documents.len());
         for document in documents {
             let value =

@@ -30,8 +30,7 @@ impl<'a> Evaluator<'a> {
         let mut held = 0;
         let _ = self.each_row(select, 0, &mut |evaluator| {
             stage.take(evaluator, &Place::nowhere(), &mut |evaluator, value| {
-                held += value.size();
-                evaluator.check_held(held)?;
+                evaluator.hold(&mut held, &value)?;
                 rows.push(value);
                 Ok(ControlFlow::Continue(()))
             })
@@ -62,8 +61,7 @@ impl<'a> Evaluator<'a> {
         let mut rows = Vec::new();
         let mut held = 0;
         let mut out = |evaluator: &mut Self, value: Value| {
-            held += value.size();
-            evaluator.check_held(held)?;
+            evaluator.hold(&mut held, &value)?;
             rows.push(value);
             Ok(ControlFlow::Continue(()))
         };
@@ -87,6 +85,7 @@ impl<'a> Evaluator<'a> {
         place: &Place,
         out: &mut dyn FnMut(&mut Self, Value) -> Result<ControlFlow<()>>,
     ) -> Result<ControlFlow<()>> {
+        self.context.begin();
         self.root = document.clone();
         self.bindings.clear();
         let Some((first, rest)) = stages.split_first_mut() else {
@@ -114,6 +113,7 @@ impl<'a> Evaluator<'a> {
         stages: &mut [Stage<'_>],
         out: &mut dyn FnMut(&mut Self, Value) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
+        self.context.begin();
         let mut stages = stages;
         while let Some((first, rest)) = stages.split_first_mut() {
             self.bindings.clear();

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -32,6 +33,9 @@ pub(crate) struct Number {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Object {
     entries: Vec<(Arc<str>, Value)>,
+    /// The places of the properties in the order of their names; empty if there are few, which are
+    /// quicker gone through.
+    by_name: Vec<usize>,
     /// The whole object as it is stored, so that it comes back byte for byte.
     raw: Option<Bytes>,
 }
@@ -119,7 +123,8 @@ impl Value {
             let short = raw(value).map(|it| Self::object(Object::default().with_raw(it)));
             (name.clone(), short.unwrap_or_else(|| value.clone()))
         });
-        Self::object(Object { entries: entries.collect(), raw: None })
+        let by_name = object.by_name.clone();
+        Self::object(Object { entries: entries.collect(), by_name, raw: None })
     }
 
     /// About how many bytes the value has as JSON.
@@ -210,33 +215,33 @@ pub(crate) fn write_double(double: f64, out: &mut String) {
 }
 
 impl Object {
+    /// Looking through so many names is quicker than searching an index.
+    const FEW: usize = 24;
+
     /// Takes properties in order. Of a repeated name the last value counts, at the place of the
     /// first; `Undefined` sets nothing.
-    pub(crate) fn collect(entries: Vec<(Arc<str>, Value)>) -> Self {
-        // Looking back is quicker than a map as long as there are few.
-        const FEW: usize = 24;
-        let mut kept: Vec<(Arc<str>, Value)> = Vec::with_capacity(entries.len());
-        let mut places: BTreeMap<Arc<str>, usize> = BTreeMap::new();
-        let is_large = FEW < entries.len();
-        for (name, value) in entries {
-            if value.is_undefined() {
-                continue;
-            }
-            let place = match is_large {
-                true => places.get(&name).copied(),
-                false => kept.iter().position(|(it, _)| *it == name),
-            };
-            match place {
-                Some(place) => kept[place].1 = value,
-                None => {
-                    if is_large {
-                        places.insert(name.clone(), kept.len());
-                    }
-                    kept.push((name, value));
+    pub(crate) fn collect(mut entries: Vec<(Arc<str>, Value)>) -> Self {
+        entries.retain(|(_, value)| !value.is_undefined());
+        if entries.len() <= Self::FEW {
+            let mut kept: Vec<(Arc<str>, Value)> = Vec::with_capacity(entries.len());
+            for (name, value) in entries {
+                match kept.iter_mut().find(|(it, _)| *it == name) {
+                    Some(earlier) => earlier.1 = value,
+                    None => kept.push((name, value)),
                 }
             }
+            return Self { entries: kept, by_name: Vec::new(), raw: None };
         }
-        Self { entries: kept, raw: None }
+        let mut by_name = places_by_name(&entries);
+        let is_repeated = |pair: &[usize]| entries[pair[0]].0 == entries[pair[1]].0;
+        if by_name.windows(2).any(is_repeated) {
+            entries = without_repeated(entries);
+            by_name = places_by_name(&entries);
+        }
+        if entries.len() <= Self::FEW {
+            by_name.clear();
+        }
+        Self { entries, by_name, raw: None }
     }
 
     /// Remembers how the object is spelled.
@@ -246,7 +251,25 @@ impl Object {
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Value> {
-        self.entries.iter().find(|(it, _)| **it == *name).map(|(_, value)| value)
+        if self.by_name.is_empty() {
+            return self.entries.iter().find(|(it, _)| **it == *name).map(|(_, value)| value);
+        }
+        let place = self.by_name.binary_search_by(|place| (*self.entries[*place].0).cmp(name));
+        place.ok().map(|it| &self.entries[self.by_name[it]].1)
+    }
+
+    /// The places of the properties in the order of their names.
+    pub(crate) fn places(&self) -> Cow<'_, [usize]> {
+        match self.by_name.is_empty() {
+            true => places_by_name(&self.entries).into(),
+            false => (&self.by_name[..]).into(),
+        }
+    }
+
+    /// The property at one of its places.
+    pub(crate) fn at(&self, place: usize) -> (&Arc<str>, &Value) {
+        let (name, value) = &self.entries[place];
+        (name, value)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Value)> {
@@ -260,4 +283,26 @@ impl Object {
     pub(crate) fn raw(&self) -> Option<&Bytes> {
         self.raw.as_ref()
     }
+}
+
+fn places_by_name(entries: &[(Arc<str>, Value)]) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..entries.len()).collect();
+    places.sort_by(|one, two| entries[*one].0.cmp(&entries[*two].0));
+    places
+}
+
+/// The last value of each name, at the place of the first.
+fn without_repeated(entries: Vec<(Arc<str>, Value)>) -> Vec<(Arc<str>, Value)> {
+    let mut kept: Vec<(Arc<str>, Value)> = Vec::with_capacity(entries.len());
+    let mut places: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+    for (name, value) in entries {
+        match places.get(&name) {
+            Some(place) => kept[*place].1 = value,
+            None => {
+                places.insert(name.clone(), kept.len());
+                kept.push((name, value));
+            }
+        }
+    }
+    kept
 }

@@ -22,7 +22,51 @@ impl Evaluator<'_> {
         if operator == BinaryOperator::Concatenate {
             return self.context.concatenate(&[left, right]);
         }
-        Ok(apply(operator, &left, &right))
+        match operator {
+            BinaryOperator::Equal => Ok(truth(self.equality(&left, &right)?)),
+            BinaryOperator::NotEqual => Ok(truth(self.equality(&left, &right)?.map(|it| !it))),
+            BinaryOperator::Less => self.compared(&left, &right, Ordering::is_lt),
+            BinaryOperator::LessOrEqual => self.compared(&left, &right, Ordering::is_le),
+            BinaryOperator::Greater => self.compared(&left, &right, Ordering::is_gt),
+            BinaryOperator::GreaterOrEqual => self.compared(&left, &right, Ordering::is_ge),
+            BinaryOperator::Coalesce
+            | BinaryOperator::Concatenate
+            | BinaryOperator::BitOr
+            | BinaryOperator::BitXor
+            | BinaryOperator::BitAnd
+            | BinaryOperator::ShiftLeft
+            | BinaryOperator::ShiftRight
+            | BinaryOperator::ShiftRightUnsigned
+            | BinaryOperator::Add
+            | BinaryOperator::Subtract
+            | BinaryOperator::Multiply
+            | BinaryOperator::Divide
+            | BinaryOperator::Remainder => Ok(calculated(operator, &left, &right)),
+        }
+    }
+
+    /// The result of `=`. Large values take more than one step.
+    pub(crate) fn equality(&mut self, left: &Value, right: &Value) -> Result<Option<bool>> {
+        let (is_equal, steps) = compare::equality(left, right);
+        self.context.spend(steps)?;
+        Ok(is_equal)
+    }
+
+    /// The order that `<` asks for. Long strings take more than one step.
+    pub(crate) fn relation(&mut self, left: &Value, right: &Value) -> Result<Option<Ordering>> {
+        if let (Some(left), Some(right)) = (left.as_str(), right.as_str()) {
+            self.context.spend(left.len().min(right.len()) / compare::STEP_BYTES)?;
+        }
+        Ok(compare::relation(left, right))
+    }
+
+    fn compared(
+        &mut self,
+        left: &Value,
+        right: &Value,
+        holds: fn(Ordering) -> bool,
+    ) -> Result<Value> {
+        Ok(truth(self.relation(left, right)?.map(holds)))
     }
 }
 
@@ -38,15 +82,8 @@ pub(crate) fn unary(operator: UnaryOperator, value: &Value) -> Value {
     }
 }
 
-fn apply(operator: BinaryOperator, left: &Value, right: &Value) -> Value {
-    let compared = |holds: fn(Ordering) -> bool| truth(compare::relation(left, right).map(holds));
+fn calculated(operator: BinaryOperator, left: &Value, right: &Value) -> Value {
     match operator {
-        BinaryOperator::Equal => truth(compare::equality(left, right)),
-        BinaryOperator::NotEqual => truth(compare::equality(left, right).map(|it| !it)),
-        BinaryOperator::Less => compared(Ordering::is_lt),
-        BinaryOperator::LessOrEqual => compared(Ordering::is_le),
-        BinaryOperator::Greater => compared(Ordering::is_gt),
-        BinaryOperator::GreaterOrEqual => compared(Ordering::is_ge),
         BinaryOperator::Add => arithmetic(left, right, |left, right| left + right),
         BinaryOperator::Subtract => arithmetic(left, right, |left, right| left - right),
         BinaryOperator::Multiply => arithmetic(left, right, |left, right| left * right),
@@ -68,8 +105,15 @@ fn apply(operator: BinaryOperator, left: &Value, right: &Value) -> Value {
             }
             (None, _) | (_, None) => Value::Undefined,
         },
-        // Both need more than two values; the caller has dealt with them.
-        BinaryOperator::Coalesce | BinaryOperator::Concatenate => Value::Undefined,
+        // The caller has dealt with those that are no calculation.
+        BinaryOperator::Coalesce
+        | BinaryOperator::Concatenate
+        | BinaryOperator::Equal
+        | BinaryOperator::NotEqual
+        | BinaryOperator::Less
+        | BinaryOperator::LessOrEqual
+        | BinaryOperator::Greater
+        | BinaryOperator::GreaterOrEqual => Value::Undefined,
     }
 }
 

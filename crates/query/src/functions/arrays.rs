@@ -61,7 +61,8 @@ fn contains(context: &mut Context, arguments: &[Value]) -> Result<Value> {
     if wanted.is_undefined() {
         return Ok(Value::Undefined);
     }
-    context.spend(array.size() / 8)?;
+    // Properties are looked up by their names if any part will do.
+    context.spend(array.size() / if is_partial { 2 } else { 8 })?;
     let fits = if is_partial { is_part } else { compare::equal };
     Ok(Value::Bool(items.iter().any(|it| fits(wanted, it))))
 }
@@ -123,7 +124,7 @@ fn object_to_array(context: &mut Context, arguments: &[Value]) -> Result<Value> 
     let (Some(object), Some(key), Some(value)) = (object, name(1, "k"), name(2, "v")) else {
         return Ok(Value::Undefined);
     };
-    context.spend(object.len())?;
+    context.spend(object.len().saturating_mul(4))?;
     let pair = |(name, it): (&Arc<str>, &Value)| {
         let entries = vec![(key.clone(), Value::String(name.clone())), (value.clone(), it.clone())];
         Value::object(Object::collect(entries))

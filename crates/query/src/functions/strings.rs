@@ -225,6 +225,7 @@ fn to_string(context: &mut Context, arguments: &[Value]) -> Result<Value> {
         None | Some(Value::Undefined) => Value::Undefined,
         Some(Value::String(text)) => Value::String(text.clone()),
         Some(other) => {
+            context.spend(other.size() / 8)?;
             context.check_string(other.size())?;
             Value::string(json::to_string(other))
         }
