@@ -142,7 +142,7 @@ pub(crate) enum Expression {
         aggregate: Box<Aggregate>,
         number: usize,
     },
-    /// A query whose first row is the value.
+    /// A query whose only row is the value.
     Scalar(Box<Select>),
     /// `ARRAY(query)`: all rows.
     Gathered(Box<Select>),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use millstream_core::Timestamp;
 
-use crate::ast::{Expression, Step};
+use crate::ast::{Expression, Select, Step};
 use crate::error::{Error, Result};
 use crate::functions::Context;
 use crate::value::{Object, Value};
@@ -101,10 +101,7 @@ impl<'a> Evaluator<'a> {
                 let values = self.aggregates.last();
                 Ok(values.and_then(|it| it.get(*number)).cloned().unwrap_or_default())
             }
-            Expression::Scalar(select) => {
-                let rows = self.rows(select)?;
-                Ok(rows.into_iter().next().unwrap_or_default())
-            }
+            Expression::Scalar(select) => self.scalar(select),
             Expression::Gathered(select) => Ok(Value::array(self.rows(select)?)),
             Expression::Exists(select) => Ok(Value::Bool(self.has_rows(select)?)),
         }
@@ -130,6 +127,21 @@ impl<'a> Evaluator<'a> {
             }
         }
         Ok(value)
+    }
+
+    /// The only row of a query; undefined if there is none.
+    fn scalar(&mut self, select: &Select) -> Result<Value> {
+        let mut rows = self.rows(select)?.into_iter();
+        let row = rows.next().unwrap_or_default();
+        if rows.next().is_some() {
+            let reason = format!(
+                "the query in an expression at {} has more than one row; put it into ARRAY(…), or \
+                 add TOP 1",
+                select.position
+            );
+            return Err(Error::invalid("run the query", reason));
+        }
+        Ok(row)
     }
 
     /// AND (decided by a false operand) or OR (decided by a true one).
