@@ -92,9 +92,14 @@ impl Value {
         if let Self::Number(number) = self { Some(number.double) } else { None }
     }
 
-    /// The number if it is whole and a double can count so far.
+    /// The number if it is whole and a double can count so far, for places and lengths.
     pub(crate) fn as_integer(&self) -> Option<i64> {
         self.as_double().and_then(whole)
+    }
+
+    /// The number if it is an integer of 64 bits, with all the digits it was written with.
+    pub(crate) fn as_long(&self) -> Option<i64> {
+        if let Self::Number(number) = self { number.as_long() } else { None }
     }
 
     /// The property of this name; `Undefined` if this is no object or has none.
@@ -146,11 +151,21 @@ impl Value {
     }
 }
 
+/// 2^53, up to which a double holds every integer.
+const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
+
 /// The double as a whole number, if it is one up to 2^53.
-#[expect(clippy::as_conversions, reason = "there is no other way from a double to an integer")]
 pub(crate) fn whole(double: f64) -> Option<i64> {
-    const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
-    (double.fract() == 0.0 && double.abs() <= WHOLE_MAX).then_some(double as i64)
+    long(double).filter(|_| double.abs() <= WHOLE_MAX)
+}
+
+/// The double as an integer of 64 bits, if it is one.
+#[expect(clippy::as_conversions, reason = "there is no other way from a double to an integer")]
+fn long(double: f64) -> Option<i64> {
+    /// 2^63.
+    const LONG_END: f64 = 9_223_372_036_854_775_808.0;
+    let is_long = double.fract() == 0.0 && (-LONG_END..LONG_END).contains(&double);
+    is_long.then_some(double as i64)
 }
 
 /// The nearest double.
@@ -176,6 +191,20 @@ impl Number {
         self.double
     }
 
+    fn as_long(&self) -> Option<i64> {
+        let exact = self.text.as_ref().and_then(|it| it.parse().ok());
+        exact.or_else(|| long(self.double))
+    }
+
+    /// The number with the other sign; its spelling stays, since a double may not hold it.
+    pub(crate) fn negated(&self) -> Self {
+        let text = self.text.as_deref().map(|text| match text.strip_prefix('-') {
+            Some(rest) => rest.into(),
+            None => format!("-{text}").into(),
+        });
+        Self { double: -self.double, text }
+    }
+
     /// Appends the number as JSON.
     pub(crate) fn write(&self, out: &mut String) {
         match &self.text {
@@ -194,8 +223,9 @@ impl From<f64> for Number {
 impl From<i64> for Number {
     fn from(integer: i64) -> Self {
         let double = double(integer);
-        let text = whole(double).is_none().then(|| integer.to_string().into());
-        Self { double, text }
+        // 2^53 may stand for its neighbour.
+        let is_exact = double.abs() < WHOLE_MAX;
+        Self { double, text: (!is_exact).then(|| integer.to_string().into()) }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::ast::{BinaryOperator, Expression, UnaryOperator};
 use crate::compare;
 use crate::error::Result;
 use crate::evaluate::{Evaluator, truth};
-use crate::value::Value;
+use crate::value::{Value, whole};
 
 impl Evaluator<'_> {
     pub(crate) fn binary(
@@ -72,7 +72,15 @@ impl Evaluator<'_> {
 
 pub(crate) fn unary(operator: UnaryOperator, value: &Value) -> Value {
     match operator {
-        UnaryOperator::Minus => value.as_double().map_or(Value::Undefined, |it| Value::number(-it)),
+        UnaryOperator::Minus => match value {
+            Value::Number(number) => Value::Number(number.negated()),
+            Value::Undefined
+            | Value::Null
+            | Value::Bool(_)
+            | Value::String(_)
+            | Value::Array(_)
+            | Value::Object(_) => Value::Undefined,
+        },
         UnaryOperator::Plus if value.as_double().is_some() => value.clone(),
         UnaryOperator::Plus => Value::Undefined,
         UnaryOperator::BitNot => match integer(value) {
@@ -132,8 +140,11 @@ fn bits(left: &Value, right: &Value, operate: fn(i32, i32) -> i32) -> Value {
     }
 }
 
-/// The lower 32 bits of a whole number, as JavaScript and Cosmos DB take them.
+/// The number without its fraction, and of that the lower 32 bits, as JavaScript takes them.
 fn integer(value: &Value) -> Option<i32> {
-    let low = value.as_integer()? & i64::from(u32::MAX);
-    u32::try_from(low).ok().map(u32::cast_signed)
+    /// 2^32.
+    const END: f64 = 4_294_967_296.0;
+    let double = value.as_double()?;
+    let low = if double.is_finite() { double.trunc().rem_euclid(END) } else { 0.0 };
+    whole(low).and_then(|it| u32::try_from(it).ok()).map(u32::cast_signed)
 }

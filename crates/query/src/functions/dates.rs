@@ -34,7 +34,8 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     Function::new("GetCurrentTimestamp", 0, 0, |context, _| optional(millis(context))),
     Function::new("GetCurrentTimestampStatic", 0, 0, |context, _| optional(millis(context))),
     Function::new("TicksToDateTime", 1, 1, |_, it| {
-        let ticks = it.first().and_then(Value::as_double).and_then(large);
+        // Ticks of our century are beyond the whole numbers that a double holds exactly.
+        let ticks = it.first().and_then(Value::as_long);
         optional(ticks.and_then(Moment::from_ticks).map(text))
     }),
     Function::new("TimestampToDateTime", 1, 1, |_, it| {
@@ -66,13 +67,6 @@ fn text(moment: Moment) -> Value {
 
 fn ticks(moment: Moment) -> Value {
     integer(moment.ticks())
-}
-
-/// Ticks of our century are beyond the whole numbers that a double holds exactly.
-#[expect(clippy::as_conversions, reason = "there is no other way from a double to an integer")]
-fn large(double: f64) -> Option<i64> {
-    const LARGE_MAX: f64 = 4e18;
-    (double.fract() == 0.0 && double.abs() <= LARGE_MAX).then_some(double as i64)
 }
 
 fn now(context: &Context) -> Option<Moment> {

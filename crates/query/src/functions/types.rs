@@ -11,9 +11,7 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     Function::new("IS_FINITE_NUMBER", 1, 1, |_, it| {
         is(it.iter().all(|it| it.as_double().is_some_and(f64::is_finite)))
     }),
-    Function::new("IS_INTEGER", 1, 1, |_, it| {
-        is(it.iter().all(|it| it.as_double().is_some_and(|it| it.fract() == 0.0)))
-    }),
+    Function::new("IS_INTEGER", 1, 1, |_, it| is(it.iter().all(|it| it.as_long().is_some()))),
     Function::new("IS_NULL", 1, 1, |_, it| is(matches!(it, [Value::Null]))),
     Function::new("IS_NUMBER", 1, 1, |_, it| is(matches!(it, [Value::Number(_)]))),
     Function::new("IS_OBJECT", 1, 1, |_, it| is(matches!(it, [Value::Object(_)]))),
