@@ -214,6 +214,20 @@ impl Number {
     }
 }
 
+impl Number {
+    /// Appends the number in its shortest form; digits that a double does not hold are kept.
+    pub(crate) fn write_plain(&self, out: &mut String) {
+        let is_large = WHOLE_MAX <= self.double.abs();
+        let is_integer = |text: &str| !text.contains(['.', 'e', 'E']);
+        match &self.text {
+            Some(text) if is_large && (is_integer(text) || self.double.is_infinite()) => {
+                out.push_str(text);
+            }
+            Some(_) | None => write_double(self.double, out),
+        }
+    }
+}
+
 impl From<f64> for Number {
     fn from(double: f64) -> Self {
         Self { double, text: None }

@@ -27,12 +27,14 @@ pub(crate) const FUNCTIONS: &[Function] = &[
         let millis = |it: Moment| integer(it.ticks().div_euclid(TICKS_PER_MILLISECOND));
         optional(it.first().and_then(moment).map(millis))
     }),
+    Function::new("DAY", 1, 1, |_, it| optional(field(it, Unit::Day))),
     Function::new("GetCurrentDateTime", 0, 0, |context, _| optional(now(context).map(text))),
     Function::new("GetCurrentDateTimeStatic", 0, 0, |context, _| optional(now(context).map(text))),
     Function::new("GetCurrentTicks", 0, 0, |context, _| optional(now(context).map(ticks))),
     Function::new("GetCurrentTicksStatic", 0, 0, |context, _| optional(now(context).map(ticks))),
     Function::new("GetCurrentTimestamp", 0, 0, |context, _| optional(millis(context))),
     Function::new("GetCurrentTimestampStatic", 0, 0, |context, _| optional(millis(context))),
+    Function::new("MONTH", 1, 1, |_, it| optional(field(it, Unit::Month))),
     Function::new("TicksToDateTime", 1, 1, |_, it| {
         // Ticks of our century are beyond the whole numbers that a double holds exactly.
         let ticks = it.first().and_then(Value::as_long);
@@ -43,6 +45,7 @@ pub(crate) const FUNCTIONS: &[Function] = &[
         let ticks = millis.and_then(|it| it.checked_mul(TICKS_PER_MILLISECOND));
         optional(ticks.and_then(Moment::from_ticks).map(text))
     }),
+    Function::new("YEAR", 1, 1, |_, it| optional(field(it, Unit::Year))),
 ];
 
 fn optional(value: Option<Value>) -> Result<Value> {
@@ -83,11 +86,15 @@ fn add(unit_name: &Value, count: &Value, start: &Value) -> Option<Value> {
 }
 
 fn difference(unit_name: &Value, from: &Value, to: &Value) -> Option<Value> {
-    Some(integer(moment(from)?.until(unit(unit_name)?, moment(to)?)))
+    moment(from)?.until(unit(unit_name)?, moment(to)?).map(integer)
 }
 
 fn part(unit_name: &Value, value: &Value) -> Option<Value> {
     Some(integer(moment(value)?.part(unit(unit_name)?)))
+}
+
+fn field(arguments: &[Value], unit: Unit) -> Option<Value> {
+    Some(integer(moment(arguments.first()?)?.part(unit)))
 }
 
 fn from_parts(arguments: &[Value]) -> Option<Value> {
@@ -121,7 +128,7 @@ fn bin(arguments: &[Value]) -> Option<Value> {
     if unit == Unit::Nanosecond {
         return Some(text(value));
     }
-    let mut count = origin.until(unit, value).div_euclid(size) * size;
+    let mut count = origin.until(unit, value)?.div_euclid(size) * size;
     let mut found = origin.plus(unit, count)?;
     if value < found {
         count -= size;

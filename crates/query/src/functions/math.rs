@@ -18,10 +18,16 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     Function::new("FLOOR", 1, 1, |_, it| one(it, f64::floor)),
     Function::new("IntAdd", 2, 2, |_, it| integers(it, |one, two| Some(one.wrapping_add(two)))),
     Function::new("IntBitAnd", 2, 2, |_, it| integers(it, |one, two| Some(one & two))),
+    Function::new("IntBitLeftShift", 2, 2, |_, it| {
+        integers(it, |one, two| Some(one.wrapping_shl(bits(two))))
+    }),
     Function::new("IntBitNot", 1, 1, |_, it| {
         Ok(it.first().and_then(Value::as_long).map_or(Value::Undefined, |it| integer(!it)))
     }),
     Function::new("IntBitOr", 2, 2, |_, it| integers(it, |one, two| Some(one | two))),
+    Function::new("IntBitRightShift", 2, 2, |_, it| {
+        integers(it, |one, two| Some(one.wrapping_shr(bits(two))))
+    }),
     Function::new("IntBitXor", 2, 2, |_, it| integers(it, |one, two| Some(one ^ two))),
     Function::new("IntDiv", 2, 2, |_, it| {
         integers(it, |one, two| (two != 0).then(|| one.wrapping_div(two)))
@@ -69,6 +75,11 @@ fn integers(arguments: &[Value], operate: fn(i64, i64) -> Option<i64>) -> Result
     Ok(result.map_or(Value::Undefined, integer))
 }
 
+/// How far to shift; a processor looks at the lower six bits only.
+fn bits(count: i64) -> u32 {
+    u32::try_from(count & 63).unwrap_or_default()
+}
+
 fn integer(integer: i64) -> Value {
     Value::Number(Number::from(integer))
 }
@@ -92,8 +103,6 @@ fn bin(_: &mut Context, arguments: &[Value]) -> Result<Value> {
     if arguments.len() == 1 {
         return one(arguments, f64::floor);
     }
-    two(
-        arguments,
-        |number, size| if 0.0 < size { (number / size).floor() * size } else { f64::NAN },
-    )
+    // Without a size there is no result: a number divided by zero is none.
+    two(arguments, |number, size| (number / size).floor() * size)
 }
