@@ -15,6 +15,7 @@ pub struct Request<'a> {
     pub(crate) resume: Option<&'a ResumeFilter>,
     pub(crate) limits: Limits,
     pub(crate) continuation: Option<&'a str>,
+    pub(crate) container: Option<&'a str>,
     pub(crate) present: Option<&'a (dyn Fn(&Item) -> Bytes + Sync)>,
 }
 
@@ -87,6 +88,7 @@ impl<'a> Request<'a> {
             resume: None,
             limits: Limits::default(),
             continuation: None,
+            container: None,
             present: None,
         }
     }
@@ -123,6 +125,14 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn with_continuation(mut self, continuation: &'a str) -> Self {
         self.continuation = Some(continuation);
+        self
+    }
+
+    /// Names the container, for example by its resource id. Continuations are bound to it, so that
+    /// one of another container is refused. Default: they fit any container.
+    #[must_use]
+    pub fn with_container(mut self, container: &'a str) -> Self {
+        self.container = Some(container);
         self
     }
 
