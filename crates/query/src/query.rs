@@ -144,8 +144,8 @@ impl Query {
     ///
     /// # Errors
     ///
-    /// `Invalid` if a document is not JSON or a parameter is missing; `TooLarge` if the steps
-    /// or the bytes of [`Limits`] are not enough.
+    /// `Invalid` if a document is not JSON or a parameter is missing; `TooLarge` if the bytes of
+    /// [`Limits`], or the steps that one document may take, are not enough.
     pub fn evaluate(
         &self,
         documents: &[Bytes],
