@@ -84,6 +84,7 @@ async fn page(
         .with_scope(&query_scope)
         .with_parameters(&specification.parameters)
         .with_limits(limits(request)?)
+        .with_container(&container.rid)
         .with_presentation(&present);
     if let Some(resume) = &specification.resume {
         asked = asked.with_resume_filter(resume);

@@ -70,7 +70,8 @@ pub(crate) struct Source {
     pub(crate) alias: Arc<str>,
     /// Whether the alias was written, and not taken from the collection.
     pub(crate) is_alias_written: bool,
-    /// Whether the elements of an array are the rows (`alias IN collection`).
+    /// Whether the elements of an array are the rows (`alias IN collection`); see
+    /// [`Source::elements`].
     pub(crate) is_iterated: bool,
     pub(crate) collection: Collection,
 }
@@ -141,7 +142,7 @@ pub(crate) enum Expression {
         aggregate: Box<Aggregate>,
         number: usize,
     },
-    /// A query whose first row is the value.
+    /// A query whose only row is the value.
     Scalar(Box<Select>),
     /// `ARRAY(query)`: all rows.
     Gathered(Box<Select>),
@@ -308,6 +309,23 @@ impl Select {
 
     pub(crate) fn is_limited(&self) -> bool {
         self.top.is_some() || self.window.is_some()
+    }
+}
+
+impl Source {
+    /// The rows that one value of the collection gives.
+    ///
+    /// After IN the elements of an array are the rows. What is no array gives none, unless it is a
+    /// row of a query: Microsoft's pages write both `JOIN m IN (SELECT VALUE [1, 2])`, whose one
+    /// row is an array to go through, and `JOIN t IN (SELECT VALUE t FROM t IN c.tags)`, whose
+    /// rows are to be taken as they are.
+    pub(crate) fn elements<'v>(&self, value: &'v Value) -> &'v [Value] {
+        let itself = if value.is_undefined() { &[] } else { std::slice::from_ref(value) };
+        match (value.as_array(), &self.collection) {
+            (Some(items), _) if self.is_iterated => items,
+            (None, Collection::Root { .. } | Collection::Expression(_)) if self.is_iterated => &[],
+            (Some(_) | None, _) => itself,
+        }
     }
 }
 

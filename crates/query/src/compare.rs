@@ -5,30 +5,57 @@ use std::cmp::Ordering;
 use crate::json;
 use crate::value::{Object, Value};
 
+/// Bytes of strings that are compared in the time of one step of evaluation.
+pub(crate) const STEP_BYTES: usize = 256;
+
 /// Whether two values are the same: numbers by value, objects without regard to the order of their
 /// properties.
 pub(crate) fn equal(one: &Value, two: &Value) -> bool {
+    equal_within(one, two, &mut 0)
+}
+
+/// As [`equal`]; adds the steps it takes to `steps`, but for those of single values.
+fn equal_within(one: &Value, two: &Value, steps: &mut usize) -> bool {
     match (one, two) {
         (Value::Undefined, Value::Undefined) | (Value::Null, Value::Null) => true,
         (Value::Bool(one), Value::Bool(two)) => one == two,
         (Value::Number(one), Value::Number(two)) => one.as_double() == two.as_double(),
-        (Value::String(one), Value::String(two)) => one == two,
+        (Value::String(one), Value::String(two)) => {
+            *steps += one.len().min(two.len()) / STEP_BYTES;
+            one == two
+        }
         (Value::Array(one), Value::Array(two)) => {
-            one.len() == two.len() && one.iter().zip(two.iter()).all(|(one, two)| equal(one, two))
+            let mut is_same = |(one, two): (&_, &_)| {
+                *steps += 1;
+                equal_within(one, two, steps)
+            };
+            one.len() == two.len() && one.iter().zip(two.iter()).all(&mut is_same)
         }
         (Value::Object(one), Value::Object(two)) => {
-            let is_in_two =
-                |(name, one): (&_, &_)| two.get(name).is_some_and(|two| equal(one, two));
-            one.len() == two.len() && one.iter().all(|(name, value)| is_in_two((name, value)))
+            one.len() == two.len() && equal_objects(one, two, steps)
         }
         _ => false,
     }
 }
 
-/// The result of `=`: nothing is equal to what is undefined, nor different from it.
-pub(crate) fn equality(one: &Value, two: &Value) -> Option<bool> {
+/// Objects of the same length are gone through side by side in the order of their names.
+fn equal_objects(one: &Object, two: &Object, steps: &mut usize) -> bool {
+    let (places, others) = (one.places(), two.places());
+    // Sorting what is short is work as well.
+    *steps += 1;
+    places.iter().zip(others.iter()).all(|(place, other)| {
+        *steps += 1;
+        let ((name, value), (other_name, other)) = (one.at(*place), two.at(*other));
+        name == other_name && equal_within(value, other, steps)
+    })
+}
+
+/// The result of `=`, and the steps it took: nothing is equal to what is undefined, nor different
+/// from it.
+pub(crate) fn equality(one: &Value, two: &Value) -> (Option<bool>, usize) {
+    let mut steps = 0;
     let is_defined = !one.is_undefined() && !two.is_undefined();
-    is_defined.then(|| equal(one, two))
+    (is_defined.then(|| equal_within(one, two, &mut steps)), steps)
 }
 
 /// The order that `<` asks for: none between different kinds, arrays or objects.
@@ -56,16 +83,13 @@ pub(crate) fn order(one: &Value, two: &Value) -> Ordering {
 }
 
 fn order_objects(one: &Object, two: &Object) -> Ordering {
-    let sorted = |object: &Object| {
-        let mut entries: Vec<(String, Value)> =
-            object.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
-        entries.sort_by(|one, two| one.0.cmp(&two.0));
-        entries
-    };
-    let (one, two) = (sorted(one), sorted(two));
-    let pairs = one.iter().zip(&two);
+    let (places, others) = (one.places(), two.places());
+    let pairs = places.iter().zip(others.iter());
     let first = pairs
-        .map(|(one, two)| one.0.cmp(&two.0).then_with(|| order(&one.1, &two.1)))
+        .map(|(place, other)| {
+            let ((name, value), (other_name, other)) = (one.at(*place), two.at(*other));
+            name.cmp(other_name).then_with(|| order(value, other))
+        })
         .find(|it| it.is_ne());
     first.unwrap_or_else(|| one.len().cmp(&two.len()))
 }
@@ -98,10 +122,9 @@ pub(crate) fn canonical(value: &Value, out: &mut String) {
             out.push(']');
         }
         Value::Object(object) => {
-            let mut entries: Vec<_> = object.iter().collect();
-            entries.sort_by(|one, two| one.0.cmp(two.0));
             out.push('{');
-            for (name, value) in entries {
+            for place in object.places().iter() {
+                let (name, value) = object.at(*place);
                 json::write_string(name, out);
                 out.push(':');
                 canonical(value, out);
@@ -117,4 +140,42 @@ pub(crate) fn digest(value: &Value) -> u128 {
     let mut text = String::new();
     canonical(value, &mut text);
     xxhash_rust::xxh3::xxh3_128(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Value {
+        json::read(&text.to_owned().into()).unwrap()
+    }
+
+    /// Objects with so many properties, of which the first is written twice.
+    fn objects(length: usize) -> (Value, Value) {
+        let property = |number: usize| format!("\"k{number}\":{number}");
+        let one: Vec<String> = (0..length).map(property).collect();
+        let two: Vec<String> = (0..length).rev().map(property).collect();
+        let repeated = format!("{{\"k0\":null,{}}}", one.join(","));
+        (read(&repeated), read(&format!("{{{}}}", two.join(","))))
+    }
+
+    #[test]
+    fn objects_of_any_size_are_equal_in_any_order() {
+        for length in [1, 2, 23, 24, 25, 26, 1000] {
+            let (one, two) = objects(length);
+            assert!(equal(&one, &two) && equal(&two, &one), "{length}");
+            assert!(order(&one, &two).is_eq(), "{length}");
+            assert_eq!(digest(&one), digest(&two), "{length}");
+            assert_eq!(one.as_object().unwrap().len(), length);
+            let (_, longer) = objects(length + 1);
+            assert!(!equal(&one, &longer), "{length}");
+            assert!(order(&one, &longer).is_ne(), "{length}");
+            for number in 0..length {
+                let double = crate::value::double(i64::try_from(number).unwrap());
+                assert_eq!(one.property(&format!("k{number}")).as_double(), Some(double));
+            }
+            assert!(one.property("k").is_undefined());
+            assert!(one.property(&format!("k{length}")).is_undefined());
+        }
+    }
 }

@@ -33,7 +33,7 @@ impl Condition {
     pub fn parse(text: &str) -> Result<Self> {
         query::check_size(text)?;
         let mut select = parser::condition(text)?;
-        resolve::query(&mut select)?;
+        Parameters::default().check(&resolve::query(&mut select)?)?;
         if select.is_blocking() || select.is_limited() {
             return Err(Error::meaningless(
                 select.position,

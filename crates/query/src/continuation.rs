@@ -58,7 +58,7 @@ pub(crate) struct Position {
 /// What tokens are bound to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fingerprints {
-    /// Of the text and the parameters.
+    /// Of the text, the parameters and the container.
     pub(crate) whole: u128,
     /// Of the same but for the filter, if rows are sorted. The place behind a row is one whatever
     /// the filter, and SDKs change it: they add what they know of the rows they have had.
@@ -66,13 +66,18 @@ pub(crate) struct Fingerprints {
 }
 
 impl Fingerprints {
-    pub(crate) fn of(text: &str, select: &Select, parameters: &Parameters) -> Self {
+    pub(crate) fn of(
+        text: &str,
+        select: &Select,
+        parameters: &Parameters,
+        container: Option<&str>,
+    ) -> Self {
         let is_sorted = !select.order_by.is_empty() && !select.is_grouped();
         let sorted = is_sorted.then(|| {
             let unfiltered = Select { filter: None, ..select.clone() };
-            fingerprint(&unfiltered.to_string(), parameters)
+            fingerprint(&unfiltered.to_string(), parameters, container)
         });
-        Self { whole: fingerprint(text, parameters), sorted }
+        Self { whole: fingerprint(text, parameters, container), sorted }
     }
 
     /// What a token with this state is bound to.
@@ -84,9 +89,12 @@ impl Fingerprints {
     }
 }
 
-/// A number for the text and the parameters of a query.
-pub(crate) fn fingerprint(text: &str, parameters: &Parameters) -> u128 {
-    let mut all = format!("{text}\n");
+/// A number for the text and the parameters of a query, and the container that it is asked of.
+pub(crate) fn fingerprint(text: &str, parameters: &Parameters, container: Option<&str>) -> u128 {
+    let mut all = match container {
+        Some(container) => format!("{container}\n{text}\n"),
+        None => format!("{text}\n"),
+    };
     parameters.write(&mut all);
     xxhash_rust::xxh3::xxh3_128(all.as_bytes())
 }
@@ -151,7 +159,7 @@ impl Token {
         let known = [fingerprints.whole, fingerprints.for_state(&token.state)];
         if !known.contains(&token.fingerprint) {
             return Err(Error::continuation(
-                "the continuation belongs to another query or to other parameters",
+                "the continuation belongs to another query, other parameters or another container",
             ));
         }
         Ok(token)

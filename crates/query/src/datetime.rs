@@ -52,9 +52,25 @@ impl Moment {
         self.0
     }
 
+    /// Whether the text is a date, or a date and a time, with nothing left out but the fraction of
+    /// the second: what IS_DATETIME asks for.
+    pub(crate) fn is_complete(text: &str) -> bool {
+        let text = text.strip_suffix('Z').unwrap_or(text);
+        let (length, has_fraction) = match text.split_once('.') {
+            Some((whole, fraction)) => (whole.len(), !fraction.is_empty()),
+            None => (text.len(), false),
+        };
+        let is_long = match length {
+            10 => !text.contains('.'),
+            19 => has_fraction || !text.contains('.'),
+            _ => false,
+        };
+        is_long && Self::parse(text).is_some()
+    }
+
     /// Reads a date, or a date and a time in UTC; what is left out is zero.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let (date, time) = match text.split_once('T') {
+        let (date, time) = match text.split_once(['T', ' ']) {
             Some((date, time)) => (date, Some(time.strip_suffix('Z').unwrap_or(time))),
             None => (text.strip_suffix('Z').unwrap_or(text), None),
         };
@@ -129,17 +145,18 @@ impl Moment {
         Self::from_fields(Fields { year, month, day, ..fields })
     }
 
-    /// How many boundaries of the unit lie between this moment and a later one.
-    pub(crate) fn until(self, unit: Unit, later: Self) -> i64 {
+    /// How many boundaries of the unit lie between this moment and a later one; none if they are
+    /// too many for an integer.
+    pub(crate) fn until(self, unit: Unit, later: Self) -> Option<i64> {
         if let Some(ticks) = unit.ticks() {
-            return later.0.div_euclid(ticks) - self.0.div_euclid(ticks);
+            return Some(later.0.div_euclid(ticks) - self.0.div_euclid(ticks));
         }
         let (one, two) = (self.fields(), later.fields());
         if unit == Unit::Nanosecond {
-            return (later.0 - self.0).saturating_mul(100);
+            return (later.0 - self.0).checked_mul(100);
         }
         let years = two.year - one.year;
-        if unit == Unit::Year { years } else { years * 12 + two.month - one.month }
+        Some(if unit == Unit::Year { years } else { years * 12 + two.month - one.month })
     }
 
     /// One field of the moment.

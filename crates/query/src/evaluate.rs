@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use millstream_core::Timestamp;
 
-use crate::ast::{Expression, Step};
-use crate::compare;
+use crate::ast::{Expression, Select, Step};
 use crate::error::{Error, Result};
 use crate::functions::Context;
 use crate::value::{Object, Value};
@@ -33,7 +32,7 @@ impl<'a> Evaluator<'a> {
     pub(crate) fn new(parameters: &'a Parameters, now: Timestamp, limits: &Limits) -> Self {
         Self {
             parameters,
-            context: Context::new(now, limits.steps_max),
+            context: Context::new(now, limits),
             root: Value::Undefined,
             bindings: Vec::new(),
             aggregates: Vec::new(),
@@ -102,10 +101,7 @@ impl<'a> Evaluator<'a> {
                 let values = self.aggregates.last();
                 Ok(values.and_then(|it| it.get(*number)).cloned().unwrap_or_default())
             }
-            Expression::Scalar(select) => {
-                let rows = self.rows(select)?;
-                Ok(rows.into_iter().next().unwrap_or_default())
-            }
+            Expression::Scalar(select) => self.scalar(select),
             Expression::Gathered(select) => Ok(Value::array(self.rows(select)?)),
             Expression::Exists(select) => Ok(Value::Bool(self.has_rows(select)?)),
         }
@@ -114,6 +110,7 @@ impl<'a> Evaluator<'a> {
     /// What lies at a path within a value.
     pub(crate) fn follow(&mut self, mut value: Value, steps: &[Step]) -> Result<Value> {
         for step in steps {
+            self.context.spend(1)?;
             value = match step {
                 Step::Property(name) => value.property(name),
                 Step::Index(index) => {
@@ -130,6 +127,21 @@ impl<'a> Evaluator<'a> {
             }
         }
         Ok(value)
+    }
+
+    /// The only row of a query; undefined if there is none.
+    fn scalar(&mut self, select: &Select) -> Result<Value> {
+        let mut rows = self.rows(select)?.into_iter();
+        let row = rows.next().unwrap_or_default();
+        if rows.next().is_some() {
+            let reason = format!(
+                "the query in an expression at {} has more than one row; put it into ARRAY(…), or \
+                 add TOP 1",
+                select.position
+            );
+            return Err(Error::invalid("run the query", reason));
+        }
+        Ok(row)
     }
 
     /// AND (decided by a false operand) or OR (decided by a true one).
@@ -153,8 +165,8 @@ impl<'a> Evaluator<'a> {
     ) -> Result<Option<bool>> {
         let value = self.value(value)?;
         let (low, high) = (self.value(low)?, self.value(high)?);
-        let is_above = compare::relation(&low, &value).map(Ordering::is_le);
-        let is_below = compare::relation(&value, &high).map(Ordering::is_le);
+        let is_above = self.relation(&low, &value)?.map(Ordering::is_le);
+        let is_below = self.relation(&value, &high)?.map(Ordering::is_le);
         Ok(match (is_above, is_below) {
             (Some(false), _) | (_, Some(false)) => Some(false),
             (Some(true), Some(true)) => Some(true),
@@ -172,7 +184,7 @@ impl<'a> Evaluator<'a> {
         let mut result = Some(false);
         for item in list {
             let item = self.value(item)?;
-            match compare::equality(&value, &item) {
+            match self.equality(&value, &item)? {
                 Some(true) => return Ok(Value::Bool(!is_not)),
                 Some(false) => (),
                 None => result = None,
@@ -198,6 +210,16 @@ impl<'a> Evaluator<'a> {
             entries.push((name.clone(), self.value(expression)?));
         }
         Ok(Value::object(Object::collect(entries)))
+    }
+
+    /// Counts a value that is kept; refuses to keep more than was allowed.
+    pub(crate) fn hold(&mut self, held: &mut usize, value: &Value) -> Result<()> {
+        /// Bytes whose size is found in the time of one step.
+        const STEP_BYTES: usize = 128;
+        let size = value.size();
+        self.context.spend(size / STEP_BYTES)?;
+        *held += size;
+        self.check_held(*held)
     }
 
     /// Refuses to hold more than was allowed.

@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 use millstream_core::Timestamp;
 use regex_lite::Regex;
 
-use crate::error::{Error, Result};
+use crate::Limits;
+use crate::error::{Error, ErrorKind, Result};
 use crate::value::Value;
 
 /// Longest string a function makes.
@@ -39,9 +40,21 @@ type Run = fn(&mut Context, &[Value]) -> Result<Value>;
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) now: Timestamp,
+    /// Of the page.
     steps_left: u64,
-    /// Patterns by their text; none if it is no pattern.
-    patterns: BTreeMap<String, Option<Regex>>,
+    /// Where `steps_left` may go down to before the next document.
+    steps_floor: u64,
+    document_steps_max: u64,
+    /// Patterns by their modifiers and text.
+    patterns: BTreeMap<String, Pattern>,
+}
+
+#[derive(Debug)]
+enum Pattern {
+    Compiled(Regex),
+    Invalid,
+    /// It may mean something in Cosmos DB; why it does not here.
+    Unsupported(String),
 }
 
 /// The function of this name, in any case.
@@ -58,10 +71,28 @@ pub(crate) fn named(name: &str) -> Option<&'static Function> {
 
 /// All functions.
 #[cfg(test)]
-pub(crate) fn all() -> impl Iterator<Item = &'static Function> {
+pub(crate) fn functions() -> impl Iterator<Item = &'static Function> {
     [strings::FUNCTIONS, arrays::FUNCTIONS, math::FUNCTIONS, types::FUNCTIONS, dates::FUNCTIONS]
         .into_iter()
         .flatten()
+}
+
+/// AND: decided by what is false.
+fn all(values: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
+    any(values.into_iter().map(|it| it.map(|it| !it))).map(|it| !it)
+}
+
+/// OR: decided by what is true.
+fn any(values: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
+    let mut result = Some(false);
+    for value in values {
+        match value {
+            Some(true) => return Some(true),
+            Some(false) => (),
+            None => result = None,
+        }
+    }
+    result
 }
 
 impl Function {
@@ -93,19 +124,34 @@ impl std::fmt::Debug for Function {
 }
 
 impl Context {
-    pub(crate) fn new(now: Timestamp, steps_max: u64) -> Self {
-        Self { now, steps_left: steps_max, patterns: BTreeMap::new() }
+    pub(crate) fn new(now: Timestamp, limits: &Limits) -> Self {
+        let Limits { steps_max, document_steps_max, .. } = *limits;
+        let patterns = BTreeMap::new();
+        let mut context =
+            Self { now, steps_left: steps_max, steps_floor: 0, document_steps_max, patterns };
+        context.begin();
+        context
+    }
+
+    /// Begins with the next document, or with what is done once after all of them.
+    pub(crate) fn begin(&mut self) {
+        self.steps_floor = self.steps_left.saturating_sub(self.document_steps_max);
     }
 
     /// Counts work; what would go on for too long is refused.
     pub(crate) fn spend(&mut self, steps: usize) -> Result<()> {
         let steps = u64::try_from(steps).unwrap_or(u64::MAX);
         match self.steps_left.checked_sub(steps) {
-            Some(left) => {
+            Some(left) if self.steps_floor <= left => {
                 self.steps_left = left;
                 Ok(())
             }
-            None => Err(Error::too_large(
+            _ if 0 < self.steps_floor => Err(Error::too_large(format!(
+                "it takes more than {} steps for a single item, or to bring all rows together; \
+                 join less, or filter in a query within JOIN",
+                self.document_steps_max
+            ))),
+            Some(_) | None => Err(Error::too_large(
                 "a page of it takes more steps than are allowed; filter more, or join less",
             )),
         }
@@ -137,18 +183,45 @@ impl Context {
     }
 
     /// Whether the text matches a regular expression; none if it is not one.
-    fn matches(&mut self, text: &str, pattern: &str) -> Result<Option<bool>> {
+    fn matches(&mut self, text: &str, pattern: &str, modifiers: &str) -> Result<Option<bool>> {
         self.spend((text.len() + 1).saturating_mul(pattern.len() / 8 + 1))?;
-        if !self.patterns.contains_key(pattern) {
-            self.spend(pattern.len() * 16)?;
+        let whole = match modifiers {
+            "" => pattern.to_owned(),
+            modifiers => format!("(?{modifiers}){pattern}"),
+        };
+        if !self.patterns.contains_key(&whole) {
+            self.spend(whole.len() * 16)?;
             if PATTERNS_MAX <= self.patterns.len() {
                 self.patterns.clear();
             }
-            let mut builder = regex_lite::RegexBuilder::new(pattern);
-            let compiled = builder.size_limit(PATTERN_BYTES_MAX).build().ok();
-            self.patterns.insert(pattern.to_owned(), compiled);
+            self.patterns.insert(whole.clone(), Pattern::compile(&whole));
         }
-        let compiled = self.patterns.get(pattern).and_then(Option::as_ref);
-        Ok(compiled.map(|it| it.is_match(text)))
+        match self.patterns.get(&whole) {
+            Some(Pattern::Compiled(compiled)) => Ok(Some(compiled.is_match(text))),
+            Some(Pattern::Invalid) | None => Ok(None),
+            Some(Pattern::Unsupported(reason)) => {
+                let reason =
+                    format!("the pattern {pattern:?} of RegexMatch cannot be used: {reason}");
+                Err(Error::new(ErrorKind::Unsupported, "run the query", reason))
+            }
+        }
+    }
+}
+
+impl Pattern {
+    fn compile(text: &str) -> Self {
+        /// In what the library says of patterns that others understand.
+        const UNSUPPORTED: [&str; 4] = ["not supported", "unrecognized", "limit", "too m"];
+        let mut builder = regex_lite::RegexBuilder::new(text);
+        match builder.size_limit(PATTERN_BYTES_MAX).build() {
+            Ok(compiled) => Self::Compiled(compiled),
+            Err(error) => {
+                let reason = error.to_string();
+                match UNSUPPORTED.iter().any(|it| reason.contains(it)) {
+                    true => Self::Unsupported(reason),
+                    false => Self::Invalid,
+                }
+            }
+        }
     }
 }

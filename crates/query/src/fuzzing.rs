@@ -132,7 +132,7 @@ pub fn continuation(data: &[u8]) {
     let container = container(&definition, Arc::clone(&clock));
     for text in PAGED {
         let query = Query::parse(text).expect("it is a query");
-        let fingerprint = fingerprint(text, &Parameters::default());
+        let fingerprint = fingerprint(text, &Parameters::default(), None);
         let continuation = Token { fingerprint, ..token.clone() }.write();
         let scope = token.scope.clone();
         let limits = Limits { documents_max: 1, ..Limits::items(1) };

@@ -14,6 +14,11 @@ use crate::value::Value;
 /// What remembering a row costs that is to be told from others.
 const SEEN_BYTES: usize = size_of::<u128>() * 2;
 
+/// Bytes of a value that are put into a digest in the time of one step of evaluation.
+const DIGEST_STEP_BYTES: usize = 4;
+/// Bytes of a key that are compared with those of other rows in that time.
+const ORDER_STEP_BYTES: usize = 16;
+
 /// Rows that cannot go on before the last one is known.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
@@ -125,11 +130,14 @@ impl Gathered {
         }
         let mut keys = Vec::with_capacity(select.order_by.len());
         for item in &select.order_by {
-            keys.push(evaluator.value(&item.expression)?);
+            let key = evaluator.value(&item.expression)?;
+            // It will be compared with others.
+            evaluator.context.spend(key.size() / ORDER_STEP_BYTES)?;
+            keys.push(key);
         }
         let mut digest = 0;
         if select.is_distinct {
-            evaluator.context.spend(value.size())?;
+            evaluator.context.spend(value.size() / DIGEST_STEP_BYTES)?;
             digest = compare::digest(&value);
             // What has passed already need not be remembered.
             if self.is_by_value && self.is_passed(&keys, &Place::of(digest), select) {
@@ -173,7 +181,7 @@ impl Gathered {
         self.kept = self.held;
     }
 
-    fn hold(&mut self, select: &Select, evaluator: &Evaluator<'_>, row: Row) -> Result<()> {
+    fn hold(&mut self, select: &Select, evaluator: &mut Evaluator<'_>, row: Row) -> Result<()> {
         if self.is_passed(&row.keys, &row.place, select) {
             return Ok(());
         }
@@ -181,8 +189,8 @@ impl Gathered {
             true => Row { value: row.value.compacted(), ..row },
             false => row,
         };
-        self.held += row.size();
-        evaluator.check_held(self.held)?;
+        self.held += row.size() - row.value.size();
+        evaluator.hold(&mut self.held, &row.value)?;
         self.rows.push(row);
         Ok(())
     }
@@ -195,7 +203,9 @@ impl Gathered {
     ) -> Result<()> {
         let mut keys = Vec::with_capacity(select.group_by.len());
         for expression in &select.group_by {
-            keys.push(evaluator.value(expression)?);
+            let key = evaluator.value(expression)?;
+            evaluator.context.spend(key.size() / DIGEST_STEP_BYTES)?;
+            keys.push(key);
         }
         let key = GroupKey::new(keys);
         if self.groups_after.as_ref().is_some_and(|it| key <= *it) {
@@ -220,6 +230,8 @@ impl Gathered {
         }
         for (number, aggregate) in select.aggregates.iter().enumerate() {
             let value = evaluator.value(&aggregate.argument)?;
+            let length = value.as_str().map_or(0, str::len);
+            evaluator.context.spend(length / compare::STEP_BYTES)?;
             if let Some(group) = self.groups.get_mut(&key) {
                 group.accumulators[number].add(&value);
             }

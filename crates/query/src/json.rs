@@ -51,6 +51,46 @@ pub(crate) fn read_properties(bytes: &Bytes, wanted: &BTreeSet<Arc<str>>) -> Res
     Ok(Value::object(object.with_raw(bytes.slice(start..reader.at))))
 }
 
+/// The value as JSON that does not show how it was written; nothing for `Undefined`.
+pub(crate) fn to_plain_string(value: &Value) -> String {
+    let mut out = String::new();
+    write_plain(value, &mut out);
+    out
+}
+
+fn write_plain(value: &Value, out: &mut String) {
+    match value {
+        Value::Undefined | Value::Null | Value::Bool(_) | Value::String(_) => write(value, out),
+        Value::Number(number) => number.write_plain(out),
+        Value::Array(items) => separated(out, "[]", items.iter(), |out, item| {
+            write_plain(item, out);
+        }),
+        Value::Object(object) => separated(out, "{}", object.iter(), |out, (name, value)| {
+            write_string(name, out);
+            out.push(':');
+            write_plain(value, out);
+        }),
+    }
+}
+
+/// Items with commas between them, in a pair of brackets.
+fn separated<T>(
+    out: &mut String,
+    brackets: &str,
+    items: impl Iterator<Item = T>,
+    mut write: impl FnMut(&mut String, T),
+) {
+    let (open, close) = brackets.split_at(1);
+    out.push_str(open);
+    for (index, item) in items.enumerate() {
+        if 0 < index {
+            out.push(',');
+        }
+        write(out, item);
+    }
+    out.push_str(close);
+}
+
 /// The value as JSON; nothing for `Undefined`.
 pub(crate) fn to_string(value: &Value) -> String {
     let mut out = String::new();
@@ -67,16 +107,7 @@ pub(crate) fn write(value: &Value, out: &mut String) {
         Value::Bool(false) => out.push_str("false"),
         Value::Number(number) => number.write(out),
         Value::String(text) => write_string(text, out),
-        Value::Array(items) => {
-            out.push('[');
-            for (index, item) in items.iter().enumerate() {
-                if 0 < index {
-                    out.push(',');
-                }
-                write(item, out);
-            }
-            out.push(']');
-        }
+        Value::Array(items) => separated(out, "[]", items.iter(), |out, item| write(item, out)),
         Value::Object(object) => write_object(object, out),
     }
 }
@@ -85,16 +116,11 @@ fn write_object(object: &Object, out: &mut String) {
     if let Some(raw) = object.raw().and_then(|it| std::str::from_utf8(it).ok()) {
         return out.push_str(raw);
     }
-    out.push('{');
-    for (index, (name, value)) in object.iter().enumerate() {
-        if 0 < index {
-            out.push(',');
-        }
+    separated(out, "{}", object.iter(), |out, (name, value)| {
         write_string(name, out);
         out.push(':');
         write(value, out);
-    }
-    out.push('}');
+    });
 }
 
 /// Appends a string with its quotes.

@@ -118,6 +118,7 @@ impl<'a> Lexer<'a> {
                 self.at += 1 + length;
                 Ok(Token::Parameter(rest[..=length].into()))
             }
+            '0' if rest[1..].starts_with(['x', 'X']) => self.hexadecimal(),
             '0'..='9' => self.number(),
             '.' if rest[1..].starts_with(|it: char| it.is_ascii_digit()) => self.number(),
             it if it == '_' || it == '$' || it.is_alphabetic() => {
@@ -133,6 +134,17 @@ impl<'a> Lexer<'a> {
                 None => Err(self.fault(self.at, &format!("{other:?} means nothing here"))),
             },
         }
+    }
+
+    /// `0x` and the digits behind it.
+    fn hexadecimal(&mut self) -> Result<Token> {
+        let start = self.at;
+        let digits = &self.rest()[2..word_length(self.rest())];
+        self.at += 2 + digits.len();
+        let number = u128::from_str_radix(digits, 16).ok();
+        let number = number.and_then(|it| Number::parse(&it.to_string()));
+        let fault = || self.fault(start, "expected up to 32 hexadecimal digits after \"0x\"");
+        number.map(Token::Number).ok_or_else(fault)
     }
 
     fn number(&mut self) -> Result<Token> {

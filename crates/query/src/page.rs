@@ -47,7 +47,7 @@ pub(crate) async fn execute(
 ) -> Result<Page> {
     let none = Parameters::default();
     let parameters = request.parameters.unwrap_or(&none);
-    let fingerprints = Fingerprints::of(text, select, parameters);
+    let fingerprints = Fingerprints::of(text, select, parameters, request.container);
     let token = request.continuation.map(|it| Token::read(it, &fingerprints)).transpose()?;
     if request.resume.is_some() && select.order_by.is_empty() {
         let reason = "the query has no ORDER BY that a resume filter could refer to";

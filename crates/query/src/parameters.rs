@@ -5,6 +5,7 @@ use bytes::Bytes;
 
 use crate::ast::Count;
 use crate::error::{Error, Position, Result};
+use crate::resolve::Named;
 use crate::value::Value;
 use crate::{Query, json};
 
@@ -101,9 +102,17 @@ impl Parameters {
             let Value::String(name) = name else {
                 return Err(refused("a parameter has no string \"name\""));
             };
-            values.insert(name, entry.property("value"));
+            let reason = format!("parameter {name:?} is given twice");
+            if values.insert(name, entry.property("value")).is_some() {
+                return Err(refused(&reason));
+            }
         }
         Ok(Self { values })
+    }
+
+    /// Refuses a query that names others, whether it would look at them or not.
+    pub(crate) fn check(&self, named: &Named) -> Result<()> {
+        named.iter().try_for_each(|(name, position)| self.get(name, *position).map(|_| ()))
     }
 
     pub(crate) fn get(&self, name: &Arc<str>, position: Position) -> Result<&Value> {

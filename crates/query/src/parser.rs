@@ -15,6 +15,9 @@ use crate::lexer::{self, Placed, Token};
 /// Most levels of expressions and queries within each other.
 pub(crate) const DEPTH_MAX: u32 = 128;
 
+/// Why ORDER BY RANK and the functions of that kind are refused.
+const FULL_TEXT: &str = "full-text search is not supported";
+
 /// Words that are never names, unless they follow a dot.
 const RESERVED: &[&str] = &[
     "AND",

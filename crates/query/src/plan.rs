@@ -247,7 +247,8 @@ fn has_aggregate(expression: &Expression) -> bool {
 fn distinct_count(select: &Select) -> Option<(&Select, Option<Arc<str>>)> {
     let [source] = &select.sources[..] else { return None };
     let Collection::Select(inner) = &source.collection else { return None };
-    let is_plain = select.filter.is_none()
+    let is_plain = !source.is_iterated
+        && select.filter.is_none()
         && select.group_by.is_empty()
         && !select.is_distinct
         && !select.is_limited();

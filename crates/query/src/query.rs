@@ -6,6 +6,7 @@ use millstream_core::{Clock, Documents, KeyRange, PartitionKeyDefinition};
 use crate::ast::Select;
 use crate::error::{Error, ErrorKind, Result};
 use crate::evaluate::Evaluator;
+use crate::resolve::Named;
 use crate::{
     Joining, Limits, Page, Parameters, Plan, Request, access, json, page, parser, plan, resolve,
 };
@@ -29,6 +30,8 @@ pub const QUERY_BYTES_MAX: usize = 512 * 1024;
 pub struct Query {
     text: Arc<str>,
     select: Arc<Select>,
+    /// The parameters that it names.
+    named: Arc<Named>,
 }
 
 impl Query {
@@ -42,8 +45,8 @@ impl Query {
     pub fn parse(text: &str) -> Result<Self> {
         check_size(text)?;
         let mut select = parser::query(text)?;
-        resolve::query(&mut select)?;
-        Ok(Self { text: text.into(), select: Arc::new(select) })
+        let named = Arc::new(resolve::query(&mut select)?);
+        Ok(Self { text: text.into(), select: Arc::new(select), named })
     }
 
     /// The text it was read from.
@@ -132,6 +135,8 @@ impl Query {
     ///
     /// Dropping the future changes nothing.
     pub async fn execute(&self, documents: &dyn Documents, request: &Request<'_>) -> Result<Page> {
+        let none = Parameters::default();
+        request.parameters.unwrap_or(&none).check(&self.named)?;
         page::execute(&self.text, &self.select, documents, request).await
     }
 
@@ -139,15 +144,19 @@ impl Query {
     ///
     /// # Errors
     ///
-    /// `Invalid` if a document is not JSON or a parameter is missing; `TooLarge` if the steps
-    /// or the bytes of [`Limits`] are not enough.
+    /// `Invalid` if a document is not JSON or a parameter is missing; `TooLarge` if the bytes of
+    /// [`Limits`], or the steps that one document may take, are not enough.
     pub fn evaluate(
         &self,
         documents: &[Bytes],
         parameters: &Parameters,
         clock: &dyn Clock,
     ) -> Result<Vec<String>> {
-        let mut evaluator = Evaluator::new(parameters, clock.now(), &Limits::default());
+        parameters.check(&self.named)?;
+        // Nobody else gets the thread before the last of the documents is done.
+        let steps_max = Limits::default().document_steps_max;
+        let limits = Limits { steps_max, ..Limits::default() };
+        let mut evaluator = Evaluator::new(parameters, clock.now(), &limits);
         let mut values = Vec::with_capacity(documents.len());
         for document in documents {
             let value =

@@ -15,6 +15,7 @@ pub struct Request<'a> {
     pub(crate) resume: Option<&'a ResumeFilter>,
     pub(crate) limits: Limits,
     pub(crate) continuation: Option<&'a str>,
+    pub(crate) container: Option<&'a str>,
     pub(crate) present: Option<&'a (dyn Fn(&Item) -> Bytes + Sync)>,
 }
 
@@ -49,6 +50,10 @@ pub struct Limits {
     /// A page that can end anywhere ends after a sixteenth of them. Default: 400 million, which
     /// take seconds.
     pub steps_max: u64,
+    /// Steps of evaluation for one document, and for what is done once after the last one; more is
+    /// refused, since nobody else gets the thread in between. Default: 20 million, which take less
+    /// than a second.
+    pub document_steps_max: u64,
     /// Bytes that rows of a query which sorts or groups may take up. Default: 64 MiB.
     pub held_bytes_max: usize,
     /// Bytes a continuation should have at most; SDKs of JavaScript ask for 1024. It may be longer
@@ -83,6 +88,7 @@ impl<'a> Request<'a> {
             resume: None,
             limits: Limits::default(),
             continuation: None,
+            container: None,
             present: None,
         }
     }
@@ -119,6 +125,14 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn with_continuation(mut self, continuation: &'a str) -> Self {
         self.continuation = Some(continuation);
+        self
+    }
+
+    /// Names the container, for example by its resource id. Continuations are bound to it, so that
+    /// one of another container is refused. Default: they fit any container.
+    #[must_use]
+    pub fn with_container(mut self, container: &'a str) -> Self {
+        self.container = Some(container);
         self
     }
 
@@ -169,6 +183,7 @@ impl Default for Limits {
             documents_max: 20_000,
             pass_documents_max: 1_000_000,
             steps_max: 400_000_000,
+            document_steps_max: 20_000_000,
             held_bytes_max: 64 * 1024 * 1024,
             continuation_bytes_max: 8192,
         }

@@ -1,20 +1,25 @@
 //! Gives every name its place, every aggregate its number, and refuses what means nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::ast::walk::Part;
-use crate::ast::{Aggregate, Collection, Expression, Projection, Select, Step, names};
-use crate::error::{Error, Result};
+use crate::ast::{Aggregate, Collection, Count, Expression, Projection, Select, Step, names};
+use crate::error::{Error, Position, Result};
 use crate::value::Value;
 
 /// Most sources of one FROM; each JOIN multiplies the rows.
 const SOURCES_MAX: usize = 16;
 
-/// Resolves a whole query.
-pub(crate) fn query(select: &mut Select) -> Result<()> {
-    let mut resolver = Resolver { names: Vec::new(), aggregates: None };
-    resolver.select(select)
+/// The parameters of a query, each at the first place where it is named.
+pub(crate) type Named = BTreeMap<Arc<str>, Position>;
+
+/// Resolves a whole query; returns its parameters.
+pub(crate) fn query(select: &mut Select) -> Result<Named> {
+    let parameters = BTreeMap::new();
+    let mut resolver = Resolver { names: Vec::new(), aggregates: None, parameters };
+    resolver.select(select)?;
+    Ok(resolver.parameters)
 }
 
 struct Resolver {
@@ -22,6 +27,7 @@ struct Resolver {
     names: Vec<Arc<str>>,
     /// Where aggregates go, if they may stand here.
     aggregates: Option<Vec<Aggregate>>,
+    parameters: Named,
 }
 
 impl Resolver {
@@ -31,6 +37,12 @@ impl Resolver {
         if SOURCES_MAX < select.sources.len() {
             let reason = format!("FROM has more than {SOURCES_MAX} sources");
             return Err(Error::meaningless(select.position, reason));
+        }
+        let window = select.window.iter().flat_map(|it| [&it.offset, &it.limit]);
+        for count in select.top.iter().chain(window) {
+            if let Count::Parameter(name, position) = count {
+                self.parameters.entry(name.clone()).or_insert(*position);
+            }
         }
         for source in &mut select.sources {
             self.collection(&mut source.collection)?;
@@ -91,6 +103,10 @@ impl Resolver {
     }
 
     fn expression(&mut self, expression: &mut Expression) -> Result<()> {
+        if let Expression::Parameter(name, position) = expression {
+            self.parameters.entry(name.clone()).or_insert(*position);
+            return Ok(());
+        }
         if let Expression::Name { name, slot, position } = expression {
             let found = self.names.iter().rposition(|it| it == name);
             *slot = found.ok_or_else(|| {

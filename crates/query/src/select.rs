@@ -30,8 +30,7 @@ impl<'a> Evaluator<'a> {
         let mut held = 0;
         let _ = self.each_row(select, 0, &mut |evaluator| {
             stage.take(evaluator, &Place::nowhere(), &mut |evaluator, value| {
-                held += value.size();
-                evaluator.check_held(held)?;
+                evaluator.hold(&mut held, &value)?;
                 rows.push(value);
                 Ok(ControlFlow::Continue(()))
             })
@@ -62,8 +61,7 @@ impl<'a> Evaluator<'a> {
         let mut rows = Vec::new();
         let mut held = 0;
         let mut out = |evaluator: &mut Self, value: Value| {
-            held += value.size();
-            evaluator.check_held(held)?;
+            evaluator.hold(&mut held, &value)?;
             rows.push(value);
             Ok(ControlFlow::Continue(()))
         };
@@ -87,6 +85,7 @@ impl<'a> Evaluator<'a> {
         place: &Place,
         out: &mut dyn FnMut(&mut Self, Value) -> Result<ControlFlow<()>>,
     ) -> Result<ControlFlow<()>> {
+        self.context.begin();
         self.root = document.clone();
         self.bindings.clear();
         let Some((first, rest)) = stages.split_first_mut() else {
@@ -114,6 +113,7 @@ impl<'a> Evaluator<'a> {
         stages: &mut [Stage<'_>],
         out: &mut dyn FnMut(&mut Self, Value) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
+        self.context.begin();
         let mut stages = stages;
         while let Some((first, rest)) = stages.split_first_mut() {
             self.bindings.clear();
@@ -155,21 +155,28 @@ impl<'a> Evaluator<'a> {
         let Some((first, rest)) = stages.split_first_mut() else {
             return out(self, value);
         };
-        self.bindings.clear();
-        self.bindings.push(value);
+        let select = first.select;
+        let Some(source) = select.sources.first() else { return Ok(ControlFlow::Continue(())) };
         let mut place = place.clone();
-        let flow = self.each_row(first.select, 1, &mut |evaluator| {
-            place.row += 1;
-            let at = place.clone();
-            let outer = evaluator.bindings.clone();
-            let flow = first.take(evaluator, &at, &mut |evaluator, value| {
-                evaluator.pass_on(rest, value, &at, out)
+        for element in source.elements(&value) {
+            self.bindings.clear();
+            self.bindings.push(element.clone());
+            let flow = self.each_row(select, 1, &mut |evaluator| {
+                place.row += 1;
+                let at = place.clone();
+                let outer = evaluator.bindings.clone();
+                let flow = first.take(evaluator, &at, &mut |evaluator, value| {
+                    evaluator.pass_on(rest, value, &at, out)
+                });
+                evaluator.bindings = outer;
+                flow
             });
-            evaluator.bindings = outer;
-            flow
-        });
-        self.bindings.clear();
-        flow
+            self.bindings.clear();
+            if flow?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Calls `visit` with the sources from `index` on bound to each combination of their values
@@ -204,17 +211,9 @@ impl<'a> Evaluator<'a> {
             evaluator.bindings.truncate(depth);
             flow
         };
-        for value in &values {
-            if !source.is_iterated {
-                if !value.is_undefined() && bind(self, value)?.is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
-                continue;
-            }
-            for element in value.as_array().iter().flat_map(|it| it.iter()) {
-                if bind(self, element)?.is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
+        for element in values.iter().flat_map(|it| source.elements(it)) {
+            if bind(self, element)?.is_break() {
+                return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -32,6 +33,9 @@ pub(crate) struct Number {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Object {
     entries: Vec<(Arc<str>, Value)>,
+    /// The places of the properties in the order of their names; empty if there are few, which are
+    /// quicker gone through.
+    by_name: Vec<usize>,
     /// The whole object as it is stored, so that it comes back byte for byte.
     raw: Option<Bytes>,
 }
@@ -88,9 +92,14 @@ impl Value {
         if let Self::Number(number) = self { Some(number.double) } else { None }
     }
 
-    /// The number if it is whole and a double can count so far.
+    /// The number if it is whole and a double can count so far, for places and lengths.
     pub(crate) fn as_integer(&self) -> Option<i64> {
         self.as_double().and_then(whole)
+    }
+
+    /// The number if it is an integer of 64 bits, with all the digits it was written with.
+    pub(crate) fn as_long(&self) -> Option<i64> {
+        if let Self::Number(number) = self { number.as_long() } else { None }
     }
 
     /// The property of this name; `Undefined` if this is no object or has none.
@@ -119,7 +128,8 @@ impl Value {
             let short = raw(value).map(|it| Self::object(Object::default().with_raw(it)));
             (name.clone(), short.unwrap_or_else(|| value.clone()))
         });
-        Self::object(Object { entries: entries.collect(), raw: None })
+        let by_name = object.by_name.clone();
+        Self::object(Object { entries: entries.collect(), by_name, raw: None })
     }
 
     /// About how many bytes the value has as JSON.
@@ -141,11 +151,21 @@ impl Value {
     }
 }
 
+/// 2^53, up to which a double holds every integer.
+const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
+
 /// The double as a whole number, if it is one up to 2^53.
-#[expect(clippy::as_conversions, reason = "there is no other way from a double to an integer")]
 pub(crate) fn whole(double: f64) -> Option<i64> {
-    const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
-    (double.fract() == 0.0 && double.abs() <= WHOLE_MAX).then_some(double as i64)
+    long(double).filter(|_| double.abs() <= WHOLE_MAX)
+}
+
+/// The double as an integer of 64 bits, if it is one.
+#[expect(clippy::as_conversions, reason = "there is no other way from a double to an integer")]
+fn long(double: f64) -> Option<i64> {
+    /// 2^63.
+    const LONG_END: f64 = 9_223_372_036_854_775_808.0;
+    let is_long = double.fract() == 0.0 && (-LONG_END..LONG_END).contains(&double);
+    is_long.then_some(double as i64)
 }
 
 /// The nearest double.
@@ -171,11 +191,39 @@ impl Number {
         self.double
     }
 
+    fn as_long(&self) -> Option<i64> {
+        let exact = self.text.as_ref().and_then(|it| it.parse().ok());
+        exact.or_else(|| long(self.double))
+    }
+
+    /// The number with the other sign; its spelling stays, since a double may not hold it.
+    pub(crate) fn negated(&self) -> Self {
+        let text = self.text.as_deref().map(|text| match text.strip_prefix('-') {
+            Some(rest) => rest.into(),
+            None => format!("-{text}").into(),
+        });
+        Self { double: -self.double, text }
+    }
+
     /// Appends the number as JSON.
     pub(crate) fn write(&self, out: &mut String) {
         match &self.text {
             Some(text) => out.push_str(text),
             None => write_double(self.double, out),
+        }
+    }
+}
+
+impl Number {
+    /// Appends the number in its shortest form; digits that a double does not hold are kept.
+    pub(crate) fn write_plain(&self, out: &mut String) {
+        let is_large = WHOLE_MAX <= self.double.abs();
+        let is_integer = |text: &str| !text.contains(['.', 'e', 'E']);
+        match &self.text {
+            Some(text) if is_large && (is_integer(text) || self.double.is_infinite()) => {
+                out.push_str(text);
+            }
+            Some(_) | None => write_double(self.double, out),
         }
     }
 }
@@ -189,8 +237,9 @@ impl From<f64> for Number {
 impl From<i64> for Number {
     fn from(integer: i64) -> Self {
         let double = double(integer);
-        let text = whole(double).is_none().then(|| integer.to_string().into());
-        Self { double, text }
+        // 2^53 may stand for its neighbour.
+        let is_exact = double.abs() < WHOLE_MAX;
+        Self { double, text: (!is_exact).then(|| integer.to_string().into()) }
     }
 }
 
@@ -210,33 +259,33 @@ pub(crate) fn write_double(double: f64, out: &mut String) {
 }
 
 impl Object {
+    /// Looking through so many names is quicker than searching an index.
+    const FEW: usize = 24;
+
     /// Takes properties in order. Of a repeated name the last value counts, at the place of the
     /// first; `Undefined` sets nothing.
-    pub(crate) fn collect(entries: Vec<(Arc<str>, Value)>) -> Self {
-        // Looking back is quicker than a map as long as there are few.
-        const FEW: usize = 24;
-        let mut kept: Vec<(Arc<str>, Value)> = Vec::with_capacity(entries.len());
-        let mut places: BTreeMap<Arc<str>, usize> = BTreeMap::new();
-        let is_large = FEW < entries.len();
-        for (name, value) in entries {
-            if value.is_undefined() {
-                continue;
-            }
-            let place = match is_large {
-                true => places.get(&name).copied(),
-                false => kept.iter().position(|(it, _)| *it == name),
-            };
-            match place {
-                Some(place) => kept[place].1 = value,
-                None => {
-                    if is_large {
-                        places.insert(name.clone(), kept.len());
-                    }
-                    kept.push((name, value));
+    pub(crate) fn collect(mut entries: Vec<(Arc<str>, Value)>) -> Self {
+        entries.retain(|(_, value)| !value.is_undefined());
+        if entries.len() <= Self::FEW {
+            let mut kept: Vec<(Arc<str>, Value)> = Vec::with_capacity(entries.len());
+            for (name, value) in entries {
+                match kept.iter_mut().find(|(it, _)| *it == name) {
+                    Some(earlier) => earlier.1 = value,
+                    None => kept.push((name, value)),
                 }
             }
+            return Self { entries: kept, by_name: Vec::new(), raw: None };
         }
-        Self { entries: kept, raw: None }
+        let mut by_name = places_by_name(&entries);
+        let is_repeated = |pair: &[usize]| entries[pair[0]].0 == entries[pair[1]].0;
+        if by_name.windows(2).any(is_repeated) {
+            entries = without_repeated(entries);
+            by_name = places_by_name(&entries);
+        }
+        if entries.len() <= Self::FEW {
+            by_name.clear();
+        }
+        Self { entries, by_name, raw: None }
     }
 
     /// Remembers how the object is spelled.
@@ -246,7 +295,25 @@ impl Object {
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Value> {
-        self.entries.iter().find(|(it, _)| **it == *name).map(|(_, value)| value)
+        if self.by_name.is_empty() {
+            return self.entries.iter().find(|(it, _)| **it == *name).map(|(_, value)| value);
+        }
+        let place = self.by_name.binary_search_by(|place| (*self.entries[*place].0).cmp(name));
+        place.ok().map(|it| &self.entries[self.by_name[it]].1)
+    }
+
+    /// The places of the properties in the order of their names.
+    pub(crate) fn places(&self) -> Cow<'_, [usize]> {
+        match self.by_name.is_empty() {
+            true => places_by_name(&self.entries).into(),
+            false => (&self.by_name[..]).into(),
+        }
+    }
+
+    /// The property at one of its places.
+    pub(crate) fn at(&self, place: usize) -> (&Arc<str>, &Value) {
+        let (name, value) = &self.entries[place];
+        (name, value)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Value)> {
@@ -260,4 +327,26 @@ impl Object {
     pub(crate) fn raw(&self) -> Option<&Bytes> {
         self.raw.as_ref()
     }
+}
+
+fn places_by_name(entries: &[(Arc<str>, Value)]) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..entries.len()).collect();
+    places.sort_by(|one, two| entries[*one].0.cmp(&entries[*two].0));
+    places
+}
+
+/// The last value of each name, at the place of the first.
+fn without_repeated(entries: Vec<(Arc<str>, Value)>) -> Vec<(Arc<str>, Value)> {
+    let mut kept: Vec<(Arc<str>, Value)> = Vec::with_capacity(entries.len());
+    let mut places: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+    for (name, value) in entries {
+        match places.get(&name) {
+            Some(place) => kept[*place].1 = value,
+            None => {
+                places.insert(name.clone(), kept.len());
+                kept.push((name, value));
+            }
+        }
+    }
+    kept
 }

@@ -6,7 +6,7 @@ use crate::ast::{BinaryOperator, Expression, UnaryOperator};
 use crate::compare;
 use crate::error::Result;
 use crate::evaluate::{Evaluator, truth};
-use crate::value::Value;
+use crate::value::{Value, whole};
 
 impl Evaluator<'_> {
     pub(crate) fn binary(
@@ -22,13 +22,65 @@ impl Evaluator<'_> {
         if operator == BinaryOperator::Concatenate {
             return self.context.concatenate(&[left, right]);
         }
-        Ok(apply(operator, &left, &right))
+        match operator {
+            BinaryOperator::Equal => Ok(truth(self.equality(&left, &right)?)),
+            BinaryOperator::NotEqual => Ok(truth(self.equality(&left, &right)?.map(|it| !it))),
+            BinaryOperator::Less => self.compared(&left, &right, Ordering::is_lt),
+            BinaryOperator::LessOrEqual => self.compared(&left, &right, Ordering::is_le),
+            BinaryOperator::Greater => self.compared(&left, &right, Ordering::is_gt),
+            BinaryOperator::GreaterOrEqual => self.compared(&left, &right, Ordering::is_ge),
+            BinaryOperator::Coalesce
+            | BinaryOperator::Concatenate
+            | BinaryOperator::BitOr
+            | BinaryOperator::BitXor
+            | BinaryOperator::BitAnd
+            | BinaryOperator::ShiftLeft
+            | BinaryOperator::ShiftRight
+            | BinaryOperator::ShiftRightUnsigned
+            | BinaryOperator::Add
+            | BinaryOperator::Subtract
+            | BinaryOperator::Multiply
+            | BinaryOperator::Divide
+            | BinaryOperator::Remainder => Ok(calculated(operator, &left, &right)),
+        }
+    }
+
+    /// The result of `=`. Large values take more than one step.
+    pub(crate) fn equality(&mut self, left: &Value, right: &Value) -> Result<Option<bool>> {
+        let (is_equal, steps) = compare::equality(left, right);
+        self.context.spend(steps)?;
+        Ok(is_equal)
+    }
+
+    /// The order that `<` asks for. Long strings take more than one step.
+    pub(crate) fn relation(&mut self, left: &Value, right: &Value) -> Result<Option<Ordering>> {
+        if let (Some(left), Some(right)) = (left.as_str(), right.as_str()) {
+            self.context.spend(left.len().min(right.len()) / compare::STEP_BYTES)?;
+        }
+        Ok(compare::relation(left, right))
+    }
+
+    fn compared(
+        &mut self,
+        left: &Value,
+        right: &Value,
+        holds: fn(Ordering) -> bool,
+    ) -> Result<Value> {
+        Ok(truth(self.relation(left, right)?.map(holds)))
     }
 }
 
 pub(crate) fn unary(operator: UnaryOperator, value: &Value) -> Value {
     match operator {
-        UnaryOperator::Minus => value.as_double().map_or(Value::Undefined, |it| Value::number(-it)),
+        UnaryOperator::Minus => match value {
+            Value::Number(number) => Value::Number(number.negated()),
+            Value::Undefined
+            | Value::Null
+            | Value::Bool(_)
+            | Value::String(_)
+            | Value::Array(_)
+            | Value::Object(_) => Value::Undefined,
+        },
         UnaryOperator::Plus if value.as_double().is_some() => value.clone(),
         UnaryOperator::Plus => Value::Undefined,
         UnaryOperator::BitNot => match integer(value) {
@@ -38,15 +90,8 @@ pub(crate) fn unary(operator: UnaryOperator, value: &Value) -> Value {
     }
 }
 
-fn apply(operator: BinaryOperator, left: &Value, right: &Value) -> Value {
-    let compared = |holds: fn(Ordering) -> bool| truth(compare::relation(left, right).map(holds));
+fn calculated(operator: BinaryOperator, left: &Value, right: &Value) -> Value {
     match operator {
-        BinaryOperator::Equal => truth(compare::equality(left, right)),
-        BinaryOperator::NotEqual => truth(compare::equality(left, right).map(|it| !it)),
-        BinaryOperator::Less => compared(Ordering::is_lt),
-        BinaryOperator::LessOrEqual => compared(Ordering::is_le),
-        BinaryOperator::Greater => compared(Ordering::is_gt),
-        BinaryOperator::GreaterOrEqual => compared(Ordering::is_ge),
         BinaryOperator::Add => arithmetic(left, right, |left, right| left + right),
         BinaryOperator::Subtract => arithmetic(left, right, |left, right| left - right),
         BinaryOperator::Multiply => arithmetic(left, right, |left, right| left * right),
@@ -68,8 +113,15 @@ fn apply(operator: BinaryOperator, left: &Value, right: &Value) -> Value {
             }
             (None, _) | (_, None) => Value::Undefined,
         },
-        // Both need more than two values; the caller has dealt with them.
-        BinaryOperator::Coalesce | BinaryOperator::Concatenate => Value::Undefined,
+        // The caller has dealt with those that are no calculation.
+        BinaryOperator::Coalesce
+        | BinaryOperator::Concatenate
+        | BinaryOperator::Equal
+        | BinaryOperator::NotEqual
+        | BinaryOperator::Less
+        | BinaryOperator::LessOrEqual
+        | BinaryOperator::Greater
+        | BinaryOperator::GreaterOrEqual => Value::Undefined,
     }
 }
 
@@ -88,8 +140,11 @@ fn bits(left: &Value, right: &Value, operate: fn(i32, i32) -> i32) -> Value {
     }
 }
 
-/// The lower 32 bits of a whole number, as JavaScript and Cosmos DB take them.
+/// The number without its fraction, and of that the lower 32 bits, as JavaScript takes them.
 fn integer(value: &Value) -> Option<i32> {
-    let low = value.as_integer()? & i64::from(u32::MAX);
-    u32::try_from(low).ok().map(u32::cast_signed)
+    /// 2^32.
+    const END: f64 = 4_294_967_296.0;
+    let double = value.as_double()?;
+    let low = if double.is_finite() { double.trunc().rem_euclid(END) } else { 0.0 };
+    whole(low).and_then(|it| u32::try_from(it).ok()).map(u32::cast_signed)
 }

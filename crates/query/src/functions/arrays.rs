@@ -1,14 +1,17 @@
 //! Functions of arrays, sets and objects.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::compare;
 use crate::error::Result;
-use crate::functions::{Context, Function};
-use crate::value::{Object, Value};
+use crate::evaluate::truth;
+use crate::functions::{Context, Function, all, any};
+use crate::value::{Object, Value, double};
 
 pub(crate) const FUNCTIONS: &[Function] = &[
+    Function::new("ARRAY_AVG", 1, 1, |context, it| numbers(context, it, average)),
     Function::new("ARRAY_CONCAT", 2, usize::MAX, concatenate),
     Function::new("ARRAY_CONTAINS", 2, 3, contains),
     Function::new("ARRAY_CONTAINS_ALL", 2, usize::MAX, |context, it| {
@@ -21,7 +24,11 @@ pub(crate) const FUNCTIONS: &[Function] = &[
         let length = it.first().and_then(Value::as_array).map(|it| Value::count(it.len()));
         Ok(length.unwrap_or_default())
     }),
+    Function::new("ARRAY_MAX", 1, 1, |context, it| best(context, it, Ordering::Greater)),
+    Function::new("ARRAY_MEDIAN", 1, 1, |context, it| numbers(context, it, median)),
+    Function::new("ARRAY_MIN", 1, 1, |context, it| best(context, it, Ordering::Less)),
     Function::new("ARRAY_SLICE", 2, 3, slice),
+    Function::new("ARRAY_SUM", 1, 1, |context, it| numbers(context, it, |it| it.iter().sum())),
     Function::new("ArrayToObject", 1, 1, array_to_object),
     Function::new("CHOOSE", 2, usize::MAX, choose),
     Function::new("ObjectToArray", 1, 3, object_to_array),
@@ -61,7 +68,8 @@ fn contains(context: &mut Context, arguments: &[Value]) -> Result<Value> {
     if wanted.is_undefined() {
         return Ok(Value::Undefined);
     }
-    context.spend(array.size() / 8)?;
+    // Properties are looked up by their names if any part will do.
+    context.spend(array.size() / if is_partial { 2 } else { 8 })?;
     let fits = if is_partial { is_part } else { compare::equal };
     Ok(Value::Bool(items.iter().any(|it| fits(wanted, it))))
 }
@@ -76,13 +84,63 @@ fn is_part(part: &Value, whole: &Value) -> bool {
     }
 }
 
+/// Whether all of the others are in an array, or any, by the rules of AND and OR.
 fn contains_several(context: &mut Context, arguments: &[Value], is_all: bool) -> Result<Value> {
     let [array, wanted @ ..] = arguments else { return Ok(Value::Undefined) };
     let Some(items) = array.as_array() else { return Ok(Value::Undefined) };
     context.spend((array.size() / 8).saturating_mul(wanted.len()))?;
-    let is_there = |wanted: &Value| items.iter().any(|it| compare::equal(wanted, it));
-    let result = if is_all { wanted.iter().all(is_there) } else { wanted.iter().any(is_there) };
-    Ok(Value::Bool(result))
+    let is_there = |wanted: &Value| {
+        let is_defined = !wanted.is_undefined();
+        is_defined.then(|| items.iter().any(|it| compare::equal(wanted, it)))
+    };
+    let found = wanted.iter().map(is_there);
+    Ok(truth(if is_all { all(found) } else { any(found) }))
+}
+
+/// What an array of nothing but numbers comes to.
+fn numbers(
+    context: &mut Context,
+    arguments: &[Value],
+    operate: fn(&mut [f64]) -> f64,
+) -> Result<Value> {
+    let Some(items) = arguments.first().and_then(Value::as_array) else {
+        return Ok(Value::Undefined);
+    };
+    context.spend(items.len())?;
+    let doubles: Option<Vec<f64>> = items.iter().map(Value::as_double).collect();
+    Ok(doubles.map_or(Value::Undefined, |mut it| Value::number(operate(&mut it))))
+}
+
+fn average(numbers: &mut [f64]) -> f64 {
+    numbers.iter().sum::<f64>() / double(i64::try_from(numbers.len()).unwrap_or(i64::MAX))
+}
+
+fn median(numbers: &mut [f64]) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    let middle = numbers.len() / 2;
+    match (numbers.get(middle), middle.checked_sub(1).and_then(|it| numbers.get(it))) {
+        (Some(upper), Some(lower)) if numbers.len().is_multiple_of(2) => (lower + upper) / 2.0,
+        (Some(only), _) => *only,
+        (None, _) => f64::NAN,
+    }
+}
+
+/// The least or greatest of numbers, strings, booleans and null.
+fn best(context: &mut Context, arguments: &[Value], wanted: Ordering) -> Result<Value> {
+    let Some(items) = arguments.first().and_then(Value::as_array) else {
+        return Ok(Value::Undefined);
+    };
+    context.spend(items.iter().map(|it| 1 + it.as_str().map_or(0, str::len) / 16).sum())?;
+    let mut best = &Value::Undefined;
+    for item in items.iter() {
+        if matches!(item, Value::Array(_) | Value::Object(_)) {
+            return Ok(Value::Undefined);
+        }
+        if best.is_undefined() || compare::order(item, best) == wanted {
+            best = item;
+        }
+    }
+    Ok(best.clone())
 }
 
 fn slice(context: &mut Context, arguments: &[Value]) -> Result<Value> {
@@ -123,7 +181,7 @@ fn object_to_array(context: &mut Context, arguments: &[Value]) -> Result<Value> 
     let (Some(object), Some(key), Some(value)) = (object, name(1, "k"), name(2, "v")) else {
         return Ok(Value::Undefined);
     };
-    context.spend(object.len())?;
+    context.spend(object.len().saturating_mul(4))?;
     let pair = |(name, it): (&Arc<str>, &Value)| {
         let entries = vec![(key.clone(), Value::String(name.clone())), (value.clone(), it.clone())];
         Value::object(Object::collect(entries))

@@ -27,14 +27,17 @@ pub(crate) const FUNCTIONS: &[Function] = &[
         let millis = |it: Moment| integer(it.ticks().div_euclid(TICKS_PER_MILLISECOND));
         optional(it.first().and_then(moment).map(millis))
     }),
+    Function::new("DAY", 1, 1, |_, it| optional(field(it, Unit::Day))),
     Function::new("GetCurrentDateTime", 0, 0, |context, _| optional(now(context).map(text))),
     Function::new("GetCurrentDateTimeStatic", 0, 0, |context, _| optional(now(context).map(text))),
     Function::new("GetCurrentTicks", 0, 0, |context, _| optional(now(context).map(ticks))),
     Function::new("GetCurrentTicksStatic", 0, 0, |context, _| optional(now(context).map(ticks))),
     Function::new("GetCurrentTimestamp", 0, 0, |context, _| optional(millis(context))),
     Function::new("GetCurrentTimestampStatic", 0, 0, |context, _| optional(millis(context))),
+    Function::new("MONTH", 1, 1, |_, it| optional(field(it, Unit::Month))),
     Function::new("TicksToDateTime", 1, 1, |_, it| {
-        let ticks = it.first().and_then(Value::as_double).and_then(large);
+        // Ticks of our century are beyond the whole numbers that a double holds exactly.
+        let ticks = it.first().and_then(Value::as_long);
         optional(ticks.and_then(Moment::from_ticks).map(text))
     }),
     Function::new("TimestampToDateTime", 1, 1, |_, it| {
@@ -42,6 +45,7 @@ pub(crate) const FUNCTIONS: &[Function] = &[
         let ticks = millis.and_then(|it| it.checked_mul(TICKS_PER_MILLISECOND));
         optional(ticks.and_then(Moment::from_ticks).map(text))
     }),
+    Function::new("YEAR", 1, 1, |_, it| optional(field(it, Unit::Year))),
 ];
 
 fn optional(value: Option<Value>) -> Result<Value> {
@@ -68,13 +72,6 @@ fn ticks(moment: Moment) -> Value {
     integer(moment.ticks())
 }
 
-/// Ticks of our century are beyond the whole numbers that a double holds exactly.
-#[expect(clippy::as_conversions, reason = "there is no other way from a double to an integer")]
-fn large(double: f64) -> Option<i64> {
-    const LARGE_MAX: f64 = 4e18;
-    (double.fract() == 0.0 && double.abs() <= LARGE_MAX).then_some(double as i64)
-}
-
 fn now(context: &Context) -> Option<Moment> {
     let millis = i64::try_from(context.now.as_millis()).ok()?;
     Moment::from_ticks(millis.checked_mul(TICKS_PER_MILLISECOND)?)
@@ -89,11 +86,15 @@ fn add(unit_name: &Value, count: &Value, start: &Value) -> Option<Value> {
 }
 
 fn difference(unit_name: &Value, from: &Value, to: &Value) -> Option<Value> {
-    Some(integer(moment(from)?.until(unit(unit_name)?, moment(to)?)))
+    moment(from)?.until(unit(unit_name)?, moment(to)?).map(integer)
 }
 
 fn part(unit_name: &Value, value: &Value) -> Option<Value> {
     Some(integer(moment(value)?.part(unit(unit_name)?)))
+}
+
+fn field(arguments: &[Value], unit: Unit) -> Option<Value> {
+    Some(integer(moment(arguments.first()?)?.part(unit)))
 }
 
 fn from_parts(arguments: &[Value]) -> Option<Value> {
@@ -127,7 +128,7 @@ fn bin(arguments: &[Value]) -> Option<Value> {
     if unit == Unit::Nanosecond {
         return Some(text(value));
     }
-    let mut count = origin.until(unit, value).div_euclid(size) * size;
+    let mut count = origin.until(unit, value)?.div_euclid(size) * size;
     let mut found = origin.plus(unit, count)?;
     if value < found {
         count -= size;

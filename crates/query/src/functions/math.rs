@@ -16,17 +16,27 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     Function::new("DEGREES", 1, 1, |_, it| one(it, f64::to_degrees)),
     Function::new("EXP", 1, 1, |_, it| one(it, f64::exp)),
     Function::new("FLOOR", 1, 1, |_, it| one(it, f64::floor)),
-    Function::new("IntAdd", 2, 2, |_, it| integers(it, i64::checked_add)),
+    Function::new("IntAdd", 2, 2, |_, it| integers(it, |one, two| Some(one.wrapping_add(two)))),
     Function::new("IntBitAnd", 2, 2, |_, it| integers(it, |one, two| Some(one & two))),
+    Function::new("IntBitLeftShift", 2, 2, |_, it| {
+        integers(it, |one, two| Some(one.wrapping_shl(bits(two))))
+    }),
     Function::new("IntBitNot", 1, 1, |_, it| {
-        Ok(it.first().and_then(Value::as_integer).map_or(Value::Undefined, |it| integer(!it)))
+        Ok(it.first().and_then(Value::as_long).map_or(Value::Undefined, |it| integer(!it)))
     }),
     Function::new("IntBitOr", 2, 2, |_, it| integers(it, |one, two| Some(one | two))),
+    Function::new("IntBitRightShift", 2, 2, |_, it| {
+        integers(it, |one, two| Some(one.wrapping_shr(bits(two))))
+    }),
     Function::new("IntBitXor", 2, 2, |_, it| integers(it, |one, two| Some(one ^ two))),
-    Function::new("IntDiv", 2, 2, |_, it| integers(it, i64::checked_div)),
-    Function::new("IntMod", 2, 2, |_, it| integers(it, i64::checked_rem)),
-    Function::new("IntMul", 2, 2, |_, it| integers(it, i64::checked_mul)),
-    Function::new("IntSub", 2, 2, |_, it| integers(it, i64::checked_sub)),
+    Function::new("IntDiv", 2, 2, |_, it| {
+        integers(it, |one, two| (two != 0).then(|| one.wrapping_div(two)))
+    }),
+    Function::new("IntMod", 2, 2, |_, it| {
+        integers(it, |one, two| (two != 0).then(|| one.wrapping_rem(two)))
+    }),
+    Function::new("IntMul", 2, 2, |_, it| integers(it, |one, two| Some(one.wrapping_mul(two)))),
+    Function::new("IntSub", 2, 2, |_, it| integers(it, |one, two| Some(one.wrapping_sub(two)))),
     Function::new("LOG", 1, 2, logarithm),
     Function::new("LOG10", 1, 1, |_, it| one(it, f64::log10)),
     Function::new("NumberBin", 1, 2, bin),
@@ -55,13 +65,19 @@ fn two(arguments: &[Value], operate: fn(f64, f64) -> f64) -> Result<Value> {
     })
 }
 
+/// Integers have 64 bits and wrap around, as in Cosmos DB.
 fn integers(arguments: &[Value], operate: fn(i64, i64) -> Option<i64>) -> Result<Value> {
     let [one, two] = arguments else { return Ok(Value::Undefined) };
-    let result = match (one.as_integer(), two.as_integer()) {
+    let result = match (one.as_long(), two.as_long()) {
         (Some(one), Some(two)) => operate(one, two),
         (None, _) | (_, None) => None,
     };
     Ok(result.map_or(Value::Undefined, integer))
+}
+
+/// How far to shift; a processor looks at the lower six bits only.
+fn bits(count: i64) -> u32 {
+    u32::try_from(count & 63).unwrap_or_default()
 }
 
 fn integer(integer: i64) -> Value {
@@ -87,8 +103,6 @@ fn bin(_: &mut Context, arguments: &[Value]) -> Result<Value> {
     if arguments.len() == 1 {
         return one(arguments, f64::floor);
     }
-    two(
-        arguments,
-        |number, size| if 0.0 < size { (number / size).floor() * size } else { f64::NAN },
-    )
+    // Without a size there is no result: a number divided by zero is none.
+    two(arguments, |number, size| (number / size).floor() * size)
 }

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 
 use crate::error::Result;
-use crate::functions::{Context, Function};
+use crate::evaluate::truth;
+use crate::functions::{Context, Function, all, any};
 use crate::json;
 use crate::value::{Number, Value};
 
@@ -12,10 +13,23 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     Function::new("CONTAINS", 2, 3, |context, it| {
         compared(context, it, |text, part| text.contains(part))
     }),
+    Function::new("CONTAINS_ALL_CI", 2, usize::MAX, |context, it| {
+        contains_several(context, it, true, true)
+    }),
+    Function::new("CONTAINS_ALL_CS", 2, usize::MAX, |context, it| {
+        contains_several(context, it, true, false)
+    }),
+    Function::new("CONTAINS_ANY_CI", 2, usize::MAX, |context, it| {
+        contains_several(context, it, false, true)
+    }),
+    Function::new("CONTAINS_ANY_CS", 2, usize::MAX, |context, it| {
+        contains_several(context, it, false, false)
+    }),
     Function::new("ENDSWITH", 2, 3, |context, it| {
         compared(context, it, |text, part| text.ends_with(part))
     }),
     Function::new("INDEX_OF", 2, 3, index_of),
+    Function::new("LASTINDEXOF", 2, 3, last_index_of),
     Function::new("LEFT", 2, 2, |context, it| {
         part(context, it, |length, count| (0, count.min(length)))
     }),
@@ -81,6 +95,22 @@ fn compared(
     }
 }
 
+/// Whether a string contains all of the others, or any, by the rules of AND and OR.
+fn contains_several(
+    context: &mut Context,
+    arguments: &[Value],
+    is_all: bool,
+    is_case_ignored: bool,
+) -> Result<Value> {
+    let [text, parts @ ..] = arguments else { return Ok(Value::Undefined) };
+    let mut found = Vec::with_capacity(parts.len());
+    for part in parts {
+        let arguments = [text.clone(), part.clone(), Value::Bool(is_case_ignored)];
+        found.push(compared(context, &arguments, |text, part| text.contains(part))?.as_bool());
+    }
+    Ok(truth(if is_all { all(found) } else { any(found) }))
+}
+
 fn changed(
     context: &mut Context,
     arguments: &[Value],
@@ -137,6 +167,26 @@ fn index_of(context: &mut Context, arguments: &[Value]) -> Result<Value> {
     };
     let from = text.char_indices().nth(start).map_or(text.len(), |(from, _)| from);
     let found = text[from..].find(wanted).map(|at| text[..from + at].chars().count());
+    Ok(found.map_or_else(|| Value::number(-1.0), Value::count))
+}
+
+/// The place of the last occurrence that ends at the given place at the latest.
+fn last_index_of(context: &mut Context, arguments: &[Value]) -> Result<Value> {
+    let [text, wanted, rest @ ..] = arguments else { return Ok(Value::Undefined) };
+    let (Some(text), Some(wanted)) = (text.as_str(), wanted.as_str()) else {
+        return Ok(Value::Undefined);
+    };
+    context.spend((text.len() + wanted.len()) / 8)?;
+    let end = match rest.first() {
+        None => text.len(),
+        Some(last) => match last.as_integer().and_then(|it| usize::try_from(it).ok()) {
+            Some(last) => {
+                text.char_indices().nth(last.saturating_add(1)).map_or(text.len(), |it| it.0)
+            }
+            None => return Ok(Value::Undefined),
+        },
+    };
+    let found = text[..end].rfind(wanted).map(|at| text[..at].chars().count());
     Ok(found.map_or_else(|| Value::number(-1.0), Value::count))
 }
 
@@ -225,8 +275,9 @@ fn to_string(context: &mut Context, arguments: &[Value]) -> Result<Value> {
         None | Some(Value::Undefined) => Value::Undefined,
         Some(Value::String(text)) => Value::String(text.clone()),
         Some(other) => {
+            context.spend(other.size() / 8)?;
             context.check_string(other.size())?;
-            Value::string(json::to_string(other))
+            Value::string(json::to_plain_string(other))
         }
     })
 }
@@ -267,9 +318,5 @@ fn regex_match(context: &mut Context, arguments: &[Value]) -> Result<Value> {
             Some(_) | None => return Ok(Value::Undefined),
         },
     };
-    let pattern = match modifiers {
-        "" => pattern.to_owned(),
-        modifiers => format!("(?{modifiers}){pattern}"),
-    };
-    Ok(crate::evaluate::truth(context.matches(text, &pattern)?))
+    Ok(truth(context.matches(text, pattern, modifiers)?))
 }

@@ -17,7 +17,7 @@ use crate::continuation::{Position, State, TEXT_BYTES_MAX};
 use crate::error::{Error, Result};
 use crate::evaluate::Evaluator;
 use crate::gather::{Finished, Floor, Gathered, GroupKey, Place, Row};
-use crate::page::reader::Reader;
+use crate::page::reader::{Pace, Reader};
 use crate::page::{Run, rid_number};
 use crate::select::{Stage, reads_documents, window};
 use crate::value::Value;
@@ -61,6 +61,7 @@ pub(crate) async fn page(
     if !reads_documents(run.select) {
         let _ = evaluator.feed(&mut stages, &Value::Undefined, &Place::nowhere(), &mut nothing)?;
     }
+    let mut pace = Pace::new(&run.limits);
     'documents: while let Some(batch) = reader.next(usize::MAX).await? {
         for (index, item) in batch.items.iter().enumerate() {
             let is_spent = run.limits.documents_max <= page.documents_visited
@@ -76,6 +77,7 @@ pub(crate) async fn page(
             if run.limits.pass_documents_max <= page.documents_visited {
                 return Err(too_many(run));
             }
+            pace.keep(evaluator.context.steps_left()).await;
             page.documents_visited += 1;
             if !keep.is_divided && !run.sees(item)? {
                 continue;
@@ -231,6 +233,7 @@ fn finish(
         evaluator.finish_into(inner, last)?;
     }
     let gathered = last.gathered.take().unwrap_or_default();
+    evaluator.context.begin();
     evaluator.bindings.clear();
     gathered.finish(run.select, evaluator)
 }

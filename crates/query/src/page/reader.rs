@@ -8,6 +8,7 @@ use millstream_core::{
     Documents, Item, PageSize, PartitionKey, PartitionKeyDefinition, ScanContinuation,
 };
 
+use crate::Limits;
 use crate::access::Access;
 use crate::continuation::Position;
 use crate::error::{Error, Result};
@@ -63,7 +64,6 @@ impl<'r> Reader<'r> {
     pub(crate) async fn next(&mut self, wanted: usize) -> Result<Option<Batch>> {
         let access = self.access;
         let Some(read) = self.accesses.get(access) else { return Ok(None) };
-        // Whoever evaluates for a long time lets others have the thread in between.
         Pause::default().await;
         let start = self.scan.take();
         let before = self.done.take();
@@ -135,6 +135,27 @@ impl Batch {
             done: last.or_else(|| self.before.clone()),
             begun: None,
         })
+    }
+}
+
+/// Whoever evaluates for a long time lets others have the thread in between.
+pub(crate) struct Pace {
+    steps_left: u64,
+    /// Steps until the next pause.
+    steps_max: u64,
+}
+
+impl Pace {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self { steps_left: limits.steps_max, steps_max: limits.document_steps_max / 8 }
+    }
+
+    /// Pauses if it is time. `steps_left` are those of the page.
+    pub(crate) async fn keep(&mut self, steps_left: u64) {
+        if self.steps_max < self.steps_left.saturating_sub(steps_left) {
+            self.steps_left = steps_left;
+            Pause::default().await;
+        }
     }
 }
 

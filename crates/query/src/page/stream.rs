@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use crate::continuation::{Position, State};
 use crate::error::{Error, Result};
 use crate::evaluate::Evaluator;
-use crate::page::reader::{Batch, Reader};
+use crate::page::reader::{Batch, Pace, Reader};
 use crate::page::{Run, identity};
 use crate::select::{Stage, window};
 use crate::{Page, json};
@@ -49,6 +49,7 @@ pub(crate) async fn page(
     if making.passed_max <= making.passed {
         return Ok(making.page);
     }
+    let mut pace = Pace::new(&run.limits);
     while let Some(batch) = reader.next(making.wanted(run)).await? {
         for (index, item) in batch.items.iter().enumerate() {
             let is_spent = run.limits.documents_max <= making.page.documents_visited
@@ -56,6 +57,7 @@ pub(crate) async fn page(
             if is_spent && 0 < making.page.documents_visited {
                 return Ok(making.suspend(run, batch.before(index)));
             }
+            pace.keep(evaluator.context.steps_left()).await;
             making.page.documents_visited += 1;
             let is_seen = run.sees(item)?;
             if !is_seen && limit.is_none() {

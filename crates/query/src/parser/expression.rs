@@ -6,7 +6,7 @@ use crate::ast::{Aggregate, AggregateKind, BinaryOperator, Expression, Step, Una
 use crate::error::{Error, Result};
 use crate::functions;
 use crate::lexer::Token;
-use crate::parser::Parser;
+use crate::parser::{FULL_TEXT, Parser};
 use crate::value::Value;
 
 /// Strength of `=` and its like, of IN, BETWEEN and LIKE.
@@ -327,7 +327,9 @@ impl Parser<'_> {
         }
         let arguments = self.until(")", Self::expression)?;
         let function = functions::named(name).ok_or_else(|| {
-            Error::unsupported(position, format!("there is no function {name:?}"))
+            let is_search = name.to_ascii_lowercase().starts_with("fulltext");
+            let unknown = format!("there is no function {name:?}");
+            Error::unsupported(position, if is_search { FULL_TEXT } else { &unknown })
         })?;
         if !function.takes(arguments.len()) {
             let reason =

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::ast::{
     Collection, Count, Expression, ListItem, OrderItem, Projection, Select, Source, Step, Window,
 };
-use crate::error::{Position, Result};
+use crate::error::{Error, Position, Result};
 use crate::lexer::Token;
-use crate::parser::Parser;
+use crate::parser::{FULL_TEXT, Parser};
 use crate::value::Value;
 
 impl Parser<'_> {
@@ -47,6 +47,7 @@ impl Parser<'_> {
         let mut order_by = Vec::new();
         if self.eat_keyword("ORDER") {
             self.want_keyword("BY")?;
+            self.check_rank()?;
             order_by = self.order_items()?;
         }
         let window = match self.eat_keyword("OFFSET") {
@@ -135,8 +136,13 @@ impl Parser<'_> {
             let Some(alias) = self.name() else { return Err(self.fault("a name")) };
             self.want_keyword("IN")?;
             let collection = self.collection()?;
-            let is_iterated = !matches!(collection, Collection::Select(_));
-            return Ok(Source { position, alias, is_alias_written: true, is_iterated, collection });
+            return Ok(Source {
+                position,
+                alias,
+                is_alias_written: true,
+                is_iterated: true,
+                collection,
+            });
         }
         let collection = self.collection()?;
         let written = match self.eat_keyword("AS") {
@@ -161,6 +167,17 @@ impl Parser<'_> {
 
     pub(crate) fn is_select_next(&self) -> bool {
         matches!(self.following(), Token::Word(it) if it.eq_ignore_ascii_case("SELECT"))
+    }
+
+    /// ORDER BY RANK, which only full-text and vector search have; a source may have that name.
+    fn check_rank(&self) -> Result<()> {
+        let behind = self.tokens.get(self.at + 2).map(|it| &it.token);
+        let is_call =
+            matches!((self.following(), behind), (Token::Word(_), Some(Token::Symbol("("))));
+        if self.is_keyword("RANK") && is_call {
+            return Err(Error::unsupported(self.position(), FULL_TEXT));
+        }
+        Ok(())
     }
 
     fn order_items(&mut self) -> Result<Vec<OrderItem>> {

@@ -43,7 +43,7 @@ fn a_foreign_continuation_is_refused() {
     let harness = numbers(10);
     let page = first_page(&harness, "SELECT * FROM c", Limits::items(3));
     let continuation = page.continuation.unwrap();
-    let other = "the continuation belongs to another query or to other parameters";
+    let other = "the continuation belongs to another query, other parameters or another container";
     refused(&harness, "SELECT VALUE c FROM c", &continuation, other);
     refused(&harness, "SELECT * FROM c ", &continuation, other);
     let foreign = "the continuation was not given out by a query";
@@ -67,7 +67,7 @@ fn sorted_rows_go_on_with_another_filter() {
     let request = request.with_continuation(&continuation);
     let page = harness.page(&Query::parse(next).unwrap(), &request).unwrap();
     assert_eq!(page.rows, ["19", "18", "17", "16", "14", "13"]);
-    let other = "the continuation belongs to another query or to other parameters";
+    let other = "the continuation belongs to another query, other parameters or another container";
     refused(&harness, "SELECT VALUE c.n FROM c ORDER BY c.n", &continuation, other);
     refused(&harness, "SELECT VALUE c.id FROM c ORDER BY c.n DESC", &continuation, other);
     // What is counted depends on what is left out, and so do groups.
@@ -130,6 +130,20 @@ fn a_page_ends_after_so_many_documents() {
         let query = Query::parse(query).unwrap();
         let rows = harness.all(&query, &Parameters::default(), &Scope::all(), limits).unwrap();
         assert_eq!(rows, [expected]);
+    }
+}
+
+#[test]
+fn a_continuation_of_another_container_is_refused() {
+    let harness = numbers(30);
+    for query in ["SELECT VALUE c.id FROM c", "SELECT VALUE c.id FROM c ORDER BY c.n"] {
+        let query = Query::parse(query).unwrap();
+        let request = harness.request().with_limits(Limits::items(10)).with_container("one");
+        let continuation = harness.page(&query, &request).unwrap().continuation.unwrap();
+        let next = request.with_continuation(&continuation);
+        assert_eq!(harness.page(&query, &next).unwrap().rows.len(), 10);
+        let error = harness.page(&query, &next.with_container("other")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Continuation);
     }
 }
 

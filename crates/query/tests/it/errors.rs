@@ -187,5 +187,9 @@ fn a_request_that_is_no_request_is_refused() {
         r#"{"query": "SELECT 1", "parameters": [{"value": 1}]}"#,
         "a parameter has no string \"name\"",
     );
+    check(
+        r#"{"query": "SELECT 1", "parameters": [{"name": "@a"}, {"name": "@a", "value": 1}]}"#,
+        "parameter \"@a\" is given twice",
+    );
     assert!(Specification::from_json(br#"{"query": "SELECT 1", "parameters": null}"#).is_ok());
 }

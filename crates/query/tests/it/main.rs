@@ -6,6 +6,7 @@ mod cases;
 mod continuations;
 mod errors;
 mod harness;
+mod limits;
 mod plans;
 mod random;
 mod resume;

@@ -29,6 +29,10 @@ const QUERIES: &[&str] = &[
     "SELECT VALUE {n: COUNT(1), s: SUM(c.n), a: AVG(c.n), lo: MIN(c.k), hi: MAX(c.k)} FROM c",
     "SELECT VALUE COUNT(1) FROM (SELECT DISTINCT VALUE c.k FROM c)",
     "SELECT VALUE d FROM (SELECT VALUE t FROM t IN c.l) d WHERE d > 1",
+    "SELECT VALUE x FROM x IN (SELECT VALUE c.l FROM c) WHERE x > 1",
+    "SELECT DISTINCT VALUE x FROM x IN (SELECT VALUE c.l FROM c) ORDER BY x OFFSET 1 LIMIT 3",
+    "SELECT c.id, m.v FROM c JOIN m IN (SELECT VALUE [{k: 1, v: 'a'}, {k: 2, v: 'b'}]) \
+     JOIN t IN c.l WHERE t = m.k",
     "SELECT VALUE c.n FROM c WHERE c.pk IN ('0', '2', '9')",
     "SELECT VALUE c.n FROM c WHERE c.pk = '1' AND c.id IN ('1', '5', '9')",
 ];

@@ -1,0 +1,113 @@
+//! Work is counted by what it is about, so that no document keeps a thread for long.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use millstream_query::{ErrorKind, Limits, Parameters, Query, Result};
+
+use crate::harness::Harness;
+
+/// Documents with two equal objects of 2000 properties, written in opposite order.
+fn large(documents: usize) -> Harness {
+    let property = |number: usize| format!("\"k{number}\":{number}");
+    let object = |numbers: &mut dyn Iterator<Item = usize>| {
+        format!("{{{}}}", numbers.map(property).collect::<Vec<_>>().join(","))
+    };
+    let (o, p) = (object(&mut (0..2000)), object(&mut (0..2000).rev()));
+    let document = |id: usize| {
+        format!(r#"{{"id":"{id}","pk":"a","o":{o},"p":{p},"s":"{}"}}"#, "x".repeat(100_000))
+    };
+    let documents: Vec<String> = (0..documents).map(document).collect();
+    Harness::new(&["/pk"], &documents)
+}
+
+fn run(harness: &Harness, query: &str, limits: Limits) -> Result<Vec<String>> {
+    let list = format!("[{}]", ["0"; 100].join(","));
+    let parameters = format!(r#"[{{"name":"@l","value":{list}}}]"#);
+    let parameters = Parameters::from_json(parameters.as_bytes())?;
+    let query = Query::parse(query)?;
+    let request = harness.request().with_parameters(&parameters).with_limits(limits);
+    Ok(harness.page(&query, &request)?.rows)
+}
+
+fn steps(document_steps_max: u64) -> Limits {
+    Limits { document_steps_max, ..Limits::items(100) }
+}
+
+#[track_caller]
+fn check_refused(harness: &Harness, query: &str, limits: Limits) {
+    let error = run(harness, query, limits).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge, "{query}");
+    let expected = format!(
+        "could not run the query: it takes more than {} steps for a single item, or to bring all \
+         rows together; join less, or filter in a query within JOIN",
+        limits.document_steps_max
+    );
+    assert_eq!(error.report(), expected, "{query}");
+}
+
+#[test]
+fn comparing_large_values_counts() {
+    let harness = large(1);
+    for query in [
+        "SELECT VALUE c.o = c.p FROM c",
+        "SELECT VALUE c.o IN (c.p) FROM c",
+        "SELECT VALUE ARRAY_CONTAINS([c.o], c.p) FROM c",
+        "SELECT VALUE ARRAY_CONTAINS([c.o], c.p, true) FROM c",
+    ] {
+        check_refused(&harness, query, steps(1000));
+        // In proportion to the size, and not to its square.
+        assert_eq!(run(&harness, query, steps(30_000)).unwrap(), ["true"], "{query}");
+    }
+    check_refused(&harness, "SELECT VALUE 1 FROM c WHERE c.s < c.s", steps(200));
+    check_refused(&harness, "SELECT VALUE 1 FROM c WHERE c.s = c.s", steps(200));
+    check_refused(&harness, "SELECT VALUE c.id FROM c ORDER BY c.o", steps(1000));
+    check_refused(&harness, "SELECT VALUE COUNT(1) FROM c GROUP BY c.o", steps(1000));
+    check_refused(&harness, "SELECT VALUE MAX(c.s) FROM c", steps(200));
+    check_refused(&harness, "SELECT VALUE ARRAY(SELECT VALUE c.o) FROM c", steps(100));
+}
+
+#[test]
+fn a_property_of_a_large_object_is_found_without_going_through_it() {
+    let harness = large(1);
+    let query = "SELECT VALUE c.o.k1999 - c.p.k1999 FROM c WHERE c.o.k1000 = 1000";
+    assert_eq!(run(&harness, query, steps(30)).unwrap(), ["0"]);
+    assert_eq!(run(&harness, "SELECT VALUE c.o.k2000 FROM c", steps(30)).unwrap(), [""; 0]);
+}
+
+#[test]
+fn one_item_may_take_fewer_steps_than_a_page() {
+    let harness = large(3);
+    let joined = "SELECT VALUE 1 FROM c JOIN a IN @l JOIN b IN @l WHERE a + b < 0";
+    assert_eq!(run(&harness, joined, steps(100_000)).unwrap(), [""; 0]);
+    check_refused(&harness, joined, steps(50_000));
+    // A query without items, and what is done with the rows of all of them, count as one.
+    check_refused(&harness, "SELECT VALUE a FROM a IN @l JOIN b IN @l WHERE 0 < b", steps(30_000));
+    let outer = "SELECT VALUE 1 FROM (SELECT DISTINCT VALUE c.id FROM c) x JOIN a IN @l \
+                 JOIN b IN @l WHERE a + b < 0";
+    check_refused(&harness, outer, steps(150_000));
+    let page = Limits { steps_max: 150_000, ..steps(100_000) };
+    let report = run(&harness, &format!("{joined} ORDER BY a"), page).unwrap_err().report();
+    assert!(report.contains("a page of it takes more steps than are allowed"), "{report}");
+}
+
+#[test]
+fn others_get_the_thread_between_items_that_take_many_steps() {
+    let pauses = |document_steps_max: u64| {
+        let harness = large(10);
+        let query = "SELECT VALUE COUNT(1) FROM c WHERE c.o = c.p";
+        let query = Query::parse(query).unwrap();
+        let request = harness.request().with_limits(steps(document_steps_max));
+        let mut page = pin!(query.execute(&*harness.documents, &request));
+        let mut context = Context::from_waker(Waker::noop());
+        for pauses in 0.. {
+            if let Poll::Ready(page) = page.as_mut().poll(&mut context) {
+                assert_eq!(page.unwrap().rows, ["10"]);
+                return pauses;
+            }
+        }
+        unreachable!("the query ends");
+    };
+    let few = pauses(20_000_000);
+    assert!(few + 8 <= pauses(8000), "{few}");
+}
