@@ -60,6 +60,12 @@ fn what_lies_in_one_partition_needs_no_merging() {
         let pinned = "SELECT * FROM c WHERE c.pk = 'odd' ORDER BY c.n DESC";
         let answer = ask(&gateway, docs, pinned, &[CROSSING, SDK]).await.expect(200);
         assert_eq!(ids(&answer), ["9", "7", "5", "3", "1"]);
+        let counted = "SELECT VALUE COUNT(1) FROM c WHERE c.pk = 'odd'";
+        let answer = ask(&gateway, docs, counted, &[CROSSING, SDK]).await.expect(200);
+        assert_eq!(answer.json()["Documents"], json!([5]));
+        // As in Cosmos DB, whose SDK for Python then says that it cannot do that.
+        let listed = "SELECT COUNT(1) AS n FROM c WHERE c.pk = 'odd'";
+        ask(&gateway, docs, listed, &[CROSSING, SDK]).await.expect(400);
         let crossing = "SELECT * FROM c ORDER BY c.n DESC";
         let refused = ask(&gateway, docs, crossing, &[CROSSING, SDK]).await.expect(400);
         assert_eq!(refused.header("x-ms-substatus"), "1004");
