@@ -10,11 +10,12 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
-use http::{HeaderMap, Method, StatusCode, header};
+use http::{Method, StatusCode, header};
 use millstream_core::Timestamp;
 use percent_encoding::percent_decode;
 use sha2::Sha256;
 
+use crate::fields::Fields;
 use crate::options::{AccountKey, GatewayOptions};
 use crate::refusal::{Refusal, sub_status};
 use crate::rid::Rid;
@@ -39,7 +40,7 @@ pub(crate) fn authorise(
     now: Timestamp,
     method: &Method,
     raw_path: &str,
-    headers: &HeaderMap,
+    headers: &Fields,
 ) -> Result<Arc<Path>, Refusal> {
     let claim = Claim::of(method, raw_path, headers);
     if let Some(known) = claim.and_then(|it| verified.find(&it)) {
@@ -72,7 +73,7 @@ pub(crate) fn check(
     now: Timestamp,
     method: &Method,
     path: &Path,
-    headers: &HeaderMap,
+    headers: &Fields,
 ) -> Result<(Timestamp, bool), Refusal> {
     let signature = signature(headers)?;
     let (text, is_x_ms) = date(headers)?;
@@ -102,7 +103,7 @@ fn check_reach(
     is_full: bool,
     method: &Method,
     path: &Path,
-    headers: &HeaderMap,
+    headers: &Fields,
 ) -> Result<(), Refusal> {
     if is_full || intent::only_reads(method, &path.target, headers) {
         return Ok(());
@@ -112,14 +113,14 @@ fn check_reach(
 }
 
 /// The signature in the header `authorization`: `type=master&ver=1.0&sig=…`, percent-encoded.
-fn signature(headers: &HeaderMap) -> Result<Vec<u8>, Refusal> {
-    let Some(value) = headers.get(header::AUTHORIZATION) else {
+fn signature(headers: &Fields) -> Result<Vec<u8>, Refusal> {
+    let Some(value) = headers.get(&header::AUTHORIZATION) else {
         return Err(unauthorized("the request has no header authorization: sign it with a key"));
     };
     if AUTHORIZATION_BYTES_MAX < value.len() {
         return Err(unauthorized("the header authorization is too long"));
     }
-    let decoded = percent_decode(value.as_bytes()).decode_utf8();
+    let decoded = percent_decode(value).decode_utf8();
     let decoded = decoded.map_err(|_| unauthorized("the header authorization is not text"))?;
     let (mut kind, mut version, mut signature) = ("", "", "");
     for part in decoded.split('&') {
@@ -150,10 +151,10 @@ fn signature(headers: &HeaderMap) -> Result<Vec<u8>, Refusal> {
 }
 
 /// The time of the signature, and whether it stands in `x-ms-date`.
-fn date(headers: &HeaderMap) -> Result<(&str, bool), Refusal> {
-    let own = headers.get(headers::DATE);
-    let value = own.or_else(|| headers.get(header::DATE));
-    let text = value.and_then(|it| it.to_str().ok());
+fn date(headers: &Fields) -> Result<(&str, bool), Refusal> {
+    let own = headers.get(&headers::DATE);
+    let value = own.or_else(|| headers.get(&header::DATE));
+    let text = value.and_then(|it| str::from_utf8(it).ok());
     match text {
         Some(text) => Ok((text, own.is_some())),
         None => {

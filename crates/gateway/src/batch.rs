@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use http::{StatusCode, header};
+use http::StatusCode;
 use millstream_core::{
     BATCH_OPERATIONS_MAX, Batch, Error, IfNoneMatch, ItemId, Lsn, Operation, OperationResult,
     PartitionKey, RangeId, RangeInfo,
@@ -286,7 +286,7 @@ fn reply(results: &[ResultWire], seen: &Seen, is_hybrid_row: bool) -> Reply {
     let charge = results.iter().map(|it| it.charge).sum();
     let mut reply = if is_hybrid_row {
         let reply = Reply::new(status, hybrid_row::encode_results(results));
-        reply.header(header::CONTENT_TYPE, "application/octet-stream")
+        reply.content_type("application/octet-stream")
     } else {
         Reply::new(status, batch_wire::encode_json(results))
     };

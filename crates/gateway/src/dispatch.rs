@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use http::{HeaderValue, Method, StatusCode, header};
+use http::{Method, StatusCode};
 use uuid::Uuid;
 
-use crate::charge::Charge;
 use crate::headers;
 use crate::open_container::OpenContainer;
 use crate::refusal::{Refusal, sub_status};
-use crate::reply::{Answer, Milliseconds, Reply};
+use crate::reply::{Answer, Reply};
 use crate::request::Request;
 use crate::state::{Call, Found, State};
 use crate::target::{Below, ContainerPath, Target};
@@ -17,8 +16,6 @@ use crate::{
     account, batch, charge, conflicts, containers, databases, delete_by_key, feed, intent, items,
     management, offers, query, ranges,
 };
-
-const SERVICE_VERSION: &str = concat!("version=", env!("CARGO_PKG_VERSION"));
 
 /// Serves a request whose signature holds.
 pub(crate) async fn dispatch(state: &State, request: &Request) -> Answer {
@@ -200,9 +197,7 @@ async fn call_other(call: Call<'_>, below: &Below) -> Answer {
         (Below::Ranges, "GET") => ranges::read(call).await,
         (Below::Items, "POST") if intent::is_plan(&request.headers) => query::plan(call).await,
         (Below::Items, "POST") => query::execute(call).await,
-        (Below::Items, "GET") if request.headers.contains_key(headers::A_IM) => {
-            feed::read(call).await
-        }
+        (Below::Items, "GET") if request.headers.contains(&headers::A_IM) => feed::read(call).await,
         (Below::Items, "GET") => items::list(call).await,
         (Below::DeleteByKey, "POST") => delete_by_key::execute(call).await,
         (Below::Conflicts, "GET" | "POST") => conflicts::list(call),
@@ -243,32 +238,17 @@ fn check_intended(request: &Request, container: &OpenContainer) -> Result<(), Re
 }
 
 /// The answer that goes out: what every answer has, and the body.
-pub(crate) fn respond(
-    answer: Answer,
-    activity_id: Uuid,
-    duration: Duration,
-) -> http::Response<axum::body::Body> {
+pub(crate) fn respond(answer: Answer, activity_id: Uuid, duration: Duration) -> Reply {
     let reply = answer.unwrap_or_else(|refusal| {
         let body = refusal.body();
         let mut reply = Reply::new(refusal.status, body).charge(charge::REFUSED);
-        reply.headers.extend(refusal.headers);
+        for (name, value) in &refusal.headers {
+            reply.lines.add(name, value.as_bytes());
+        }
         match refusal.sub_status {
             Some(value) => reply.header(headers::SUB_STATUS, &value.to_string()),
             None => reply,
         }
     });
-    let charge = Charge(reply.charge);
-    let mut reply = reply
-        .formatted(headers::REQUEST_CHARGE, format_args!("{charge}"))
-        .formatted(headers::REQUEST_DURATION_MS, format_args!("{}", Milliseconds(duration)))
-        .formatted(headers::ACTIVITY_ID, format_args!("{activity_id}"))
-        .value(headers::SERVICE_VERSION, HeaderValue::from_static(SERVICE_VERSION))
-        .value(headers::SCHEMA_VERSION, HeaderValue::from_static("1.18"));
-    if !reply.body.is_empty() && !reply.headers.contains_key(header::CONTENT_TYPE) {
-        reply = reply.value(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    }
-    let mut response = http::Response::new(axum::body::Body::from(reply.body));
-    *response.status_mut() = reply.status;
-    *response.headers_mut() = reply.headers;
-    response
+    reply.finished(activity_id, duration)
 }

@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, header};
 use millstream_core::Timestamp;
 
 use crate::definition::Definition;
+use crate::fields::Fields;
 use crate::options::GatewayOptions;
 use crate::request::Request;
 use crate::rid::Rid;
@@ -102,7 +103,7 @@ fn path(data: &[u8]) {
     }
     let now = Timestamp::EPOCH;
     let refused =
-        auth::check(&GatewayOptions::default(), now, &Method::GET, &path, &HeaderMap::new());
+        auth::check(&GatewayOptions::default(), now, &Method::GET, &path, &Fields::default());
     assert!(refused.is_err(), "nobody gets in without a signature");
 }
 
@@ -118,12 +119,13 @@ fn request_headers(data: &[u8]) {
             map.insert(name, value);
         }
     }
+    let headers = Fields::from(&map);
     let path = Path::parse("/dbs").expect("it is a path");
     let now = Timestamp::from_millis(1_700_000_000_000);
-    let _ = auth::check(&GatewayOptions::default(), now, &Method::GET, &path, &map);
+    let _ = auth::check(&GatewayOptions::default(), now, &Method::GET, &path, &headers);
     let base = "http://localhost".to_owned();
     let (method, path, body) = (Method::GET, Arc::new(path), Bytes::new());
-    let request = Request { method, path, headers: map, body, base };
+    let request = Request { method, path, headers, body, base };
     let _ = request.partition_key();
     let _ = request.page_size();
     let _ = offers::requested(&request);

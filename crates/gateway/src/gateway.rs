@@ -4,23 +4,25 @@ use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use bytes::{Bytes, BytesMut};
-use http::{HeaderValue, Method, StatusCode, Version, header, request};
+use http::{Method, StatusCode, Version, header, request};
 use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Incoming};
-use millstream_core::{Clock, Containers, IdSource, Result};
+use millstream_core::{Clock, Containers, IdSource, Result, Timestamp};
 use uuid::Uuid;
 
 use crate::auth;
 use crate::dispatch::{dispatch, respond};
+use crate::fields::Fields;
 use crate::headers;
 use crate::options::GatewayOptions;
 use crate::refusal::Refusal;
-use crate::reply::Answer;
+use crate::reply::{Answer, Reply};
 use crate::request::Request;
 use crate::server::Secured;
 use crate::state::State;
@@ -85,7 +87,7 @@ impl Gateway {
                 is_secured: request.extensions().get::<Secured>().is_some(),
             };
             // The future of a request is large; it is moved around as a pointer.
-            Box::pin(async move { serve(&state, request, origin).await })
+            Box::pin(async move { http::Response::from(serve(&state, request, origin).await) })
         })
     }
 
@@ -96,7 +98,44 @@ impl Gateway {
         origin: Origin,
     ) -> impl Future<Output = http::Response<Body>> + Send + use<> {
         let state = Arc::clone(&self.state);
-        async move { serve(&state, request, origin).await }
+        async move { serve(&state, request, origin).await.into() }
+    }
+
+    /// Serves a request that has arrived whole.
+    pub(crate) async fn answer(&self, head: Head<'_>, body: &[u8], origin: Origin) -> Reply {
+        let state = &*self.state;
+        let started = state.clock.monotonic();
+        let activity_id = activity_id(state, &head);
+        let answer = admit_and_dispatch(state, head, body, origin).await;
+        finish(state, answer, activity_id, started)
+    }
+
+    /// The time of the gateway.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.state.clock.now()
+    }
+}
+
+/// The beginning of a request, whoever has read it.
+#[derive(Debug)]
+pub(crate) struct Head<'a> {
+    pub(crate) method: Method,
+    pub(crate) path: &'a str,
+    /// Host and port, where they are no header.
+    pub(crate) authority: Option<&'a str>,
+    pub(crate) headers: Fields,
+}
+
+impl<'a> Head<'a> {
+    fn of(parts: &'a request::Parts) -> Self {
+        let is_http2 = parts.version == Version::HTTP_2;
+        let authority = parts.uri.authority().filter(|_| is_http2);
+        Self {
+            method: parts.method.clone(),
+            path: parts.uri.path(),
+            authority: authority.map(|it| it.as_str()),
+            headers: Fields::from(&parts.headers),
+        }
     }
 }
 
@@ -108,14 +147,19 @@ pub(crate) struct Origin {
     pub(crate) is_secured: bool,
 }
 
-async fn serve<B>(state: &State, request: http::Request<B>, origin: Origin) -> http::Response<Body>
+async fn serve<B>(state: &State, request: http::Request<B>, origin: Origin) -> Reply
 where
     B: HttpBody<Data = Bytes> + Unpin,
 {
     let (parts, body) = request.into_parts();
+    let head = Head::of(&parts);
     let started = state.clock.monotonic();
-    let activity_id = activity_id(state, &parts);
-    let answer = read_and_dispatch(state, parts, body, origin).await;
+    let activity_id = activity_id(state, &head);
+    let answer = read_and_dispatch(state, head, body, origin).await;
+    finish(state, answer, activity_id, started)
+}
+
+fn finish(state: &State, answer: Answer, activity_id: Uuid, started: Duration) -> Reply {
     if let Err(refusal) = &answer {
         note(refusal, activity_id);
     }
@@ -132,26 +176,36 @@ fn note(refusal: &Refusal, activity_id: Uuid) {
     }
 }
 
-async fn read_and_dispatch<B>(
-    state: &State,
-    parts: request::Parts,
-    body: B,
-    origin: Origin,
-) -> Answer
+async fn read_and_dispatch<B>(state: &State, head: Head<'_>, body: B, origin: Origin) -> Answer
 where
     B: HttpBody<Data = Bytes> + Unpin,
 {
-    let path = understand(state, &parts, origin)?;
-    let base = base(&parts, origin)?;
-    let body = read_body(state, &parts, body).await?;
-    let request = Request { method: parts.method, path, headers: parts.headers, body, base };
+    let path = understand(state, &head, origin)?;
+    let base = base(&head, origin)?;
+    let body = read_body(state, &head, body).await?;
+    let request = Request { method: head.method, path, headers: head.headers, body, base };
+    dispatch(state, &request).await
+}
+
+async fn admit_and_dispatch(state: &State, head: Head<'_>, body: &[u8], origin: Origin) -> Answer {
+    let path = understand(state, &head, origin)?;
+    let base = base(&head, origin)?;
+    let max = state.options.body_bytes_max;
+    let body = if has_no_body(&head.method) {
+        Bytes::new()
+    } else if max < body.len() {
+        return Err(too_large(max));
+    } else {
+        Bytes::copy_from_slice(body)
+    };
+    let request = Request { method: head.method, path, headers: head.headers, body, base };
     dispatch(state, &request).await
 }
 
 /// What the path of a request names; refused unless the request is signed as it has to be.
-fn understand(state: &State, parts: &request::Parts, origin: Origin) -> Result<Arc<Path>, Refusal> {
-    let (method, path, headers) = (&parts.method, parts.uri.path(), &parts.headers);
-    if !headers.contains_key(header::AUTHORIZATION) {
+fn understand(state: &State, head: &Head<'_>, origin: Origin) -> Result<Arc<Path>, Refusal> {
+    let Head { method, path, headers, .. } = head;
+    if !headers.contains(&header::AUTHORIZATION) {
         let path = Path::parse(path)?;
         if is_open_to_all(state, &path, origin) {
             return Ok(Arc::new(path));
@@ -170,21 +224,16 @@ fn is_open_to_all(state: &State, path: &Path, origin: Origin) -> bool {
 }
 
 /// The id the client gave its request, if it is one; otherwise a new one.
-fn activity_id(state: &State, parts: &request::Parts) -> Uuid {
-    let given = parts.headers.get(headers::ACTIVITY_ID).and_then(|it| it.to_str().ok());
+fn activity_id(state: &State, head: &Head<'_>) -> Uuid {
+    let given = head.headers.text(&headers::ACTIVITY_ID);
     let given = given.and_then(|it| Uuid::parse_str(it).ok());
     given.unwrap_or_else(|| state.ids.next_id())
 }
 
 /// Scheme, host and port as the client wrote them.
-fn base(parts: &request::Parts, origin: Origin) -> Result<String, Refusal> {
+fn base(head: &Head<'_>, origin: Origin) -> Result<String, Refusal> {
     let refused = || Refusal::bad_request("the request does not say which host it is for");
-    let host = match parts.version {
-        Version::HTTP_2 => parts.uri.authority().map(|it| it.as_str()),
-        _ => None,
-    };
-    let named = parts.headers.get(header::HOST).map(HeaderValue::to_str);
-    let host = host.or_else(|| named.and_then(std::result::Result::ok)).ok_or_else(refused)?;
+    let host = head.authority.or_else(|| head.headers.text(&header::HOST)).ok_or_else(refused)?;
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
     if host.is_empty() || HOST_BYTES_MAX < host.len() || !host.bytes().all(is_letter) {
         return Err(refused());
@@ -193,15 +242,20 @@ fn base(parts: &request::Parts, origin: Origin) -> Result<String, Refusal> {
     Ok([scheme, "://", host].concat())
 }
 
-async fn read_body<B>(state: &State, parts: &request::Parts, body: B) -> Result<Bytes, Refusal>
+/// What is sent with these methods means nothing.
+fn has_no_body(method: &Method) -> bool {
+    method == Method::GET || method == Method::DELETE
+}
+
+async fn read_body<B>(state: &State, head: &Head<'_>, body: B) -> Result<Bytes, Refusal>
 where
     B: HttpBody<Data = Bytes> + Unpin,
 {
-    if parts.method == Method::GET || parts.method == Method::DELETE {
+    if has_no_body(&head.method) {
         return Ok(Bytes::new());
     }
     let max = state.options.body_bytes_max;
-    let announced = parts.headers.get(header::CONTENT_LENGTH).and_then(|it| it.to_str().ok());
+    let announced = head.headers.text(&header::CONTENT_LENGTH);
     let announced = announced.and_then(|it| it.parse::<usize>().ok());
     if announced.is_some_and(|it| max.saturating_add(DISCARDED_BYTES_MAX) < it) {
         return Err(too_large(max));

@@ -3,31 +3,32 @@
 //! Whether a key that may only read allows a request and which handler serves it are decided by
 //! the same words, so that no header makes a write look like a question.
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use http::{HeaderName, Method, header};
 
+use crate::fields::Fields;
 use crate::headers;
 use crate::target::{Below, Target};
 
 /// Whether a header says `true`, in whatever case.
-pub(crate) fn flag(headers: &HeaderMap, name: &HeaderName) -> bool {
-    let value = headers.get(name).map(HeaderValue::as_bytes);
+pub(crate) fn flag(headers: &Fields, name: &HeaderName) -> bool {
+    let value = headers.get(name);
     value.is_some_and(|it| it.trim_ascii().eq_ignore_ascii_case(b"true"))
 }
 
 /// Whether the body is a query: a header says so, or, from some clients, the content type alone.
-pub(crate) fn is_query(headers: &HeaderMap) -> bool {
-    let content = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+pub(crate) fn is_query(headers: &Fields) -> bool {
+    let content = headers.get(&header::CONTENT_TYPE);
     flag(headers, &headers::IS_QUERY)
         || content.is_some_and(|it| it.starts_with(b"application/query+json"))
 }
 
 /// Whether the client wants the plan of a query.
-pub(crate) fn is_plan(headers: &HeaderMap) -> bool {
+pub(crate) fn is_plan(headers: &Fields) -> bool {
     flag(headers, &headers::IS_QUERY_PLAN)
 }
 
 /// Whether a request changes nothing.
-pub(crate) fn only_reads(method: &Method, target: &Target, headers: &HeaderMap) -> bool {
+pub(crate) fn only_reads(method: &Method, target: &Target, headers: &Fields) -> bool {
     if method == Method::GET || method == Method::HEAD {
         return true;
     }
@@ -56,6 +57,8 @@ pub(crate) fn only_reads(method: &Method, target: &Target, headers: &HeaderMap) 
 
 #[cfg(test)]
 mod tests {
+    use http::{HeaderMap, HeaderValue};
+
     use super::*;
     use crate::target::Path;
 
@@ -65,7 +68,11 @@ mod tests {
         let value = || HeaderValue::from_static("True");
         let headers: HeaderMap = names.iter().map(|it| (it.clone(), value())).collect();
         let target = Path::parse(path).unwrap().target;
-        assert_eq!(only_reads(method, &target, &headers), expected, "{method} {path} {names:?}");
+        assert_eq!(
+            only_reads(method, &target, &Fields::from(&headers)),
+            expected,
+            "{method} {path} {names:?}"
+        );
     }
 
     #[test]

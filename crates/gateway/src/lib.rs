@@ -23,6 +23,7 @@ mod definition;
 mod delete_by_key;
 mod dispatch;
 mod feed;
+mod fields;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -32,6 +33,7 @@ mod hybrid_row;
 mod intent;
 mod item_body;
 mod items;
+mod lines;
 mod listing;
 mod management;
 mod offers;

@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use http::{HeaderValue, StatusCode};
+use http::StatusCode;
 use millstream_core::{
     ChangeFeed, Container, ContainerInfo, ContainerSettings, Cursor, Documents, EffectiveKey,
     FeedMode, KeyRange, Lsn, PartitionKey, RangeId, RangeInfo, StartFrom,
 };
 
+use crate::lines::Lines;
 use crate::refusal::{Refusal, sub_status};
 use crate::reply::Reply;
 use crate::request::Request;
@@ -26,8 +27,8 @@ pub(crate) struct OpenContainer {
     pub(crate) name_path: String,
     /// `dbs/{database}/colls/{container}/`, by resource id.
     pub(crate) self_link: String,
-    /// [`Self::name_path`] and [`Self::rid`], if headers can have them.
-    paths: [Option<HeaderValue>; 2],
+    /// The headers that tell [`Self::name_path`] and [`Self::rid`].
+    paths: Lines,
     /// What it may cost in a second, perhaps together with others of its database.
     pub(crate) throttle: Arc<Throttle>,
     ranges: RwLock<Arc<Vec<Range>>>,
@@ -66,10 +67,13 @@ impl OpenContainer {
         let database = Rid::Database(info.resource_id.database).encode();
         let name = &info.name;
         let name_path = headers::path(&["dbs", name.database(), "colls", name.container()]);
+        let mut paths = Lines::default();
+        paths.add(&headers::ALT_CONTENT_PATH, name_path.as_bytes());
+        paths.add(&headers::CONTENT_PATH, rid.as_bytes());
         let ranges = container.feed.ranges().await?;
         Ok(Self {
             self_link: format!("dbs/{database}/colls/{rid}/"),
-            paths: [&name_path, &rid].map(|it| HeaderValue::from_str(it).ok()),
+            paths,
             name_path,
             rid,
             throttle,
@@ -95,13 +99,9 @@ impl OpenContainer {
     }
 
     /// Adds what every answer about something in the container has: where it lies.
-    pub(crate) fn name_paths(&self, reply: Reply) -> Reply {
-        let names = [headers::ALT_CONTENT_PATH, headers::CONTENT_PATH];
-        let known = names.into_iter().zip(&self.paths);
-        known.fold(reply, |reply, (name, value)| match value {
-            Some(value) => reply.value(name, value.clone()),
-            None => reply,
-        })
+    pub(crate) fn name_paths(&self, mut reply: Reply) -> Reply {
+        reply.lines.add_all(&self.paths);
+        reply
     }
 
     /// The ranges as they were known last, in key order.

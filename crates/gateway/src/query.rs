@@ -126,8 +126,8 @@ fn with_metrics(
     work: &Work,
 ) -> Reply {
     if request.flag(&headers::POPULATE_QUERY_METRICS) {
-        let (rows, bytes) = (reply.headers.get(headers::ITEM_COUNT), reply.body.len());
-        let rows = rows.and_then(|it| it.to_str().ok()?.parse().ok()).unwrap_or(0);
+        let (rows, bytes) = (reply.lines.get(&headers::ITEM_COUNT), reply.body.len());
+        let rows = rows.and_then(|it| str::from_utf8(it).ok()?.parse().ok()).unwrap_or(0);
         let Work { items, bytes: size, time } = work;
         let (time, ratio) = (Milliseconds(*time), ratio(rows, *items));
         let metrics = format!(
@@ -245,7 +245,7 @@ fn check_merging(
     specification: &Specification,
 ) -> Result<(), Refusal> {
     let is_divided = *scope == Scope::All
-        && request.headers.contains_key(headers::CAPABILITIES)
+        && request.headers.contains(&headers::CAPABILITIES)
         && request.flag(&headers::ENABLE_CROSS_PARTITION);
     let (query, parameters) = (&specification.query, &specification.parameters);
     let definition = &container.settings().partition_key;

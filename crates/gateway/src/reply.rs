@@ -1,14 +1,18 @@
 //! What a request that was served is answered with.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::body::Body;
+use bytes::Bytes;
+use http::{HeaderName, StatusCode, header};
 use millstream_core::{Etag, Lsn, RangeId};
 use serde::Serialize;
+use uuid::Uuid;
 
+use crate::charge::Charge;
 use crate::headers;
+use crate::lines::Lines;
 use crate::refusal::Refusal;
 use crate::session::SessionToken;
 
@@ -22,27 +26,26 @@ pub(crate) type Answer = Result<Reply, Refusal>;
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
+    pub(crate) lines: Lines,
     pub(crate) body: Bytes,
+    /// What the body is, if there is one.
+    content_type: &'static str,
     pub(crate) charge: f64,
-    /// Where the next value of a header is written: most are a few bytes, and all together are one
-    /// allocation.
-    values: BytesMut,
 }
 
-/// Room for what an answer usually has.
-const HEADERS_USUAL: usize = 24;
-const VALUE_BYTES_USUAL: usize = 256;
+const SERVICE_VERSION: &str = concat!("version=", env!("CARGO_PKG_VERSION"));
+/// Room for the headers that an answer usually has.
+const LINES_BYTES_USUAL: usize = 768;
 
 impl Reply {
     /// A reply without a body.
     pub(crate) fn empty(status: StatusCode) -> Self {
         Self {
             status,
-            headers: HeaderMap::with_capacity(HEADERS_USUAL),
+            lines: Lines::with_capacity(LINES_BYTES_USUAL),
             body: Bytes::new(),
+            content_type: "application/json",
             charge: 1.0,
-            values: BytesMut::with_capacity(VALUE_BYTES_USUAL),
         }
     }
 
@@ -62,33 +65,38 @@ impl Reply {
 
     /// Adds a header; a value that no header can have is left out.
     #[inline]
-    pub(crate) fn header(self, name: HeaderName, value: &str) -> Self {
-        self.formatted(name, format_args!("{value}"))
+    pub(crate) fn header(mut self, name: HeaderName, value: &str) -> Self {
+        self.lines.add(&name, value.as_bytes());
+        self
     }
 
     /// Adds a header; a value that no header can have is left out.
     #[inline]
     pub(crate) fn formatted(mut self, name: HeaderName, value: fmt::Arguments<'_>) -> Self {
-        self.format(name, value);
+        self.lines.add_formatted(&name, value);
         self
     }
 
-    /// In place: moving a reply once for every header costs more than the header.
-    fn format(&mut self, name: HeaderName, value: fmt::Arguments<'_>) {
-        let is_written = self.values.write_fmt(value).is_ok();
-        let value = HeaderValue::from_maybe_shared(self.values.split().freeze());
-        if let Ok(value) = value
-            && is_written
-        {
-            self.headers.insert(name, value);
+    /// Sets what the body is. Default: JSON.
+    pub(crate) fn content_type(mut self, content_type: &'static str) -> Self {
+        self.content_type = content_type;
+        self
+    }
+
+    /// Adds what every answer has: what the request cost and how long it took, versions, and what
+    /// the body is.
+    pub(crate) fn finished(self, activity_id: Uuid, duration: Duration) -> Self {
+        let (charge, content_type) = (Charge(self.charge), self.content_type);
+        let reply = self
+            .formatted(headers::REQUEST_CHARGE, format_args!("{charge}"))
+            .formatted(headers::REQUEST_DURATION_MS, format_args!("{}", Milliseconds(duration)))
+            .formatted(headers::ACTIVITY_ID, format_args!("{activity_id}"))
+            .header(headers::SERVICE_VERSION, SERVICE_VERSION)
+            .header(headers::SCHEMA_VERSION, "1.18");
+        if reply.body.is_empty() {
+            return reply;
         }
-    }
-
-    /// Adds a header whose value is there already.
-    #[inline]
-    pub(crate) fn value(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        self.headers.insert(name, value);
-        self
+        reply.header(header::CONTENT_TYPE, content_type)
     }
 
     /// Sets what the request cost.
@@ -117,6 +125,15 @@ impl Reply {
         self.formatted(headers::SESSION_TOKEN, format_args!("{}", SessionToken(range, lsn)))
             .formatted(headers::LSN, format_args!("{lsn}"))
             .formatted(headers::RANGE_ID, format_args!("{}", range.0))
+    }
+}
+
+impl From<Reply> for http::Response<Body> {
+    fn from(reply: Reply) -> Self {
+        let mut response = Self::new(Body::from(reply.body));
+        *response.status_mut() = reply.status;
+        *response.headers_mut() = reply.lines.to_map();
+        response
     }
 }
 

@@ -4,9 +4,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Method, header};
+use http::{HeaderName, Method, header};
 use millstream_core::{Etag, IfNoneMatch, PageSize, PartitionKey};
 
+use crate::fields::Fields;
 use crate::refusal::Refusal;
 use crate::reply::unquoted;
 use crate::target::Path;
@@ -17,12 +18,15 @@ use crate::{headers, intent};
 pub(crate) struct Request {
     pub(crate) method: Method,
     pub(crate) path: Arc<Path>,
-    pub(crate) headers: HeaderMap,
+    pub(crate) headers: Fields,
     /// The body as it came; at most as long as the options allow.
     pub(crate) body: Bytes,
     /// Scheme, host and port as the client wrote them, such as `http://localhost:8081`.
     pub(crate) base: String,
 }
+
+/// What a client would like.
+const PREFER: HeaderName = HeaderName::from_static("prefer");
 
 /// The partition key a request names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +43,7 @@ impl Request {
     /// The text of a header; the first one if it was sent several times.
     pub(crate) fn text(&self, name: &HeaderName) -> Result<Option<&str>, Refusal> {
         let Some(value) = self.headers.get(name) else { return Ok(None) };
-        match str::from_utf8(value.as_bytes()) {
+        match str::from_utf8(value) {
             Ok(text) => Ok(Some(text.trim())),
             Err(_) => Err(Refusal::bad_request(format!("the header {name} is not text"))),
         }
@@ -94,9 +98,8 @@ impl Request {
 
     /// Whether the client wants no body in the answer to a write.
     pub(crate) fn wants_minimal(&self) -> bool {
-        let values = self.headers.get_all(HeaderName::from_static("prefer"));
-        values.iter().any(|it| {
-            let parts = it.as_bytes().split(|byte| *byte == b',' || *byte == b';');
+        self.headers.get_all(&PREFER).any(|it| {
+            let parts = it.split(|byte| *byte == b',' || *byte == b';');
             parts.map(<[u8]>::trim_ascii).any(|it| it.eq_ignore_ascii_case(b"return=minimal"))
         })
     }
@@ -119,7 +122,7 @@ impl Request {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use http::HeaderValue;
+    use http::{HeaderMap, HeaderValue};
 
     use super::*;
 
@@ -131,7 +134,7 @@ pub(crate) mod tests {
         Request {
             method,
             path: Arc::new(Path::parse(path).unwrap()),
-            headers: pairs.collect(),
+            headers: Fields::from(&pairs.collect::<HeaderMap>()),
             body: Bytes::new(),
             base: "http://localhost:8081".to_owned(),
         }

@@ -1,10 +1,11 @@
 //! Accepts connections: HTTP/1.1, HTTP/2 and TLS on one port.
 //!
-//! The first byte tells TLS from the rest; the preface of HTTP/2 tells it from HTTP/1.1. Nothing
-//! waits without end: a connection that says nothing, says it too slowly or does not take its
-//! answer is closed.
+//! The first byte tells TLS from the rest; the preface of HTTP/2 tells it from HTTP/1.1. Requests
+//! as SDKs send them are served by `plain`, everything else by hyper. Nothing waits without end: a
+//! connection that says nothing, says it too slowly or does not take its answer is closed.
 
 mod patience;
+mod plain;
 mod stream;
 
 use std::convert::Infallible;
@@ -35,7 +36,8 @@ use tower::Service;
 
 use crate::gateway::{Gateway, Origin};
 use crate::server::patience::{Activity, Patience};
-use crate::server::stream::Impatient;
+use crate::server::plain::Plain;
+use crate::server::stream::{Impatient, Resumed};
 use crate::tls::Tls;
 
 /// The first byte of every TLS connection: a handshake record.
@@ -107,9 +109,9 @@ impl Server {
         Self { listener, router, gateway: None, tls: None, limits }
     }
 
-    /// Requests for something in a database go to this gateway without a look at the router, which
-    /// costs them several microseconds less. Default: everything goes through the router, which
-    /// then needs a gateway of its own.
+    /// Requests for something in a database, and those that are signed as the protocol wants it, go
+    /// to this gateway without a look at the router, which costs them several microseconds less.
+    /// Default: everything goes through the router, which then needs a gateway of its own.
     #[must_use]
     pub fn gateway(mut self, gateway: Gateway) -> Self {
         self.gateway = Some(gateway);
@@ -157,6 +159,8 @@ impl Server {
                         router: self.router.clone(),
                         gateway: self.gateway.clone(),
                         watcher: graceful.watcher(),
+                        // Of its own: all would wait for the same lock with every request.
+                        stopping: shutdown.child_token(),
                         _place: place,
                     };
                     connections.spawn(connection.run(stream));
@@ -194,6 +198,7 @@ struct Connection {
     router: Router,
     gateway: Option<Gateway>,
     watcher: Watcher,
+    stopping: CancellationToken,
     /// Given back when the connection ends.
     _place: OwnedSemaphorePermit,
 }
@@ -222,12 +227,32 @@ impl Connection {
         }
     }
 
-    async fn serve<S>(self, stream: S, activity: Arc<Activity>, is_secured: bool)
+    async fn serve<S>(self, mut stream: S, activity: Arc<Activity>, is_secured: bool)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { peer, limits, router, gateway, watcher, _place, .. } = self;
+        let Self { peer, limits, router, gateway, watcher, stopping, _place, .. } = self;
         let mut patience = Patience::new(Arc::clone(&activity), limits.idle_timeout);
+        let mut received = Vec::new();
+        if let Some(gateway) = &gateway {
+            let plain = Plain {
+                stream: &mut stream,
+                gateway,
+                origin: Origin { peer: Some(peer), is_secured },
+                activity: &activity,
+                patience: &mut patience,
+                stopping,
+            };
+            match plain.serve().await {
+                Ok(Some(rest)) => received = rest,
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::debug!(%peer, %error, "a connection broke");
+                    return;
+                }
+            }
+        }
+        let stream = Resumed::new(received, stream);
         let service = service_fn(move |request: http::Request<Incoming>| {
             let under_way = activity.begin(request.version());
             if let Some(gateway) = &gateway

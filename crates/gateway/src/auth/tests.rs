@@ -1,4 +1,4 @@
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 
 use crate::auth::*;
 
@@ -18,7 +18,8 @@ fn signed(key: &AccountKey, message: &str, date: &str) -> HeaderMap {
 
 fn checked(options: &GatewayOptions, method: &Method, path: &str, headers: &HeaderMap) -> u16 {
     let path = Path::parse(path).unwrap();
-    check(options, NOW, method, &path, headers).map_or_else(|it| it.status.as_u16(), |_| 200)
+    check(options, NOW, method, &path, &Fields::from(headers))
+        .map_or_else(|it| it.status.as_u16(), |_| 200)
 }
 
 #[track_caller]
@@ -66,7 +67,7 @@ fn a_wrong_key_or_a_changed_request_is_refused() {
 fn check_second(first: &HeaderMap, second: (&Method, &str, &HeaderMap), expected: (u16, u16)) {
     let (options, verified) = (GatewayOptions::default(), Verified::default());
     let status = |method: &Method, path: &str, headers: &HeaderMap| {
-        let outcome = authorise(&verified, &options, NOW, method, path, headers);
+        let outcome = authorise(&verified, &options, NOW, method, path, &Fields::from(headers));
         outcome.map_or_else(|it| it.status.as_u16(), |_| 200)
     };
     let first = status(&Method::POST, FEED, first);
@@ -105,7 +106,8 @@ fn a_signature_that_is_remembered_grows_old_and_keeps_its_bounds() {
     let mut headers = signed(&key, &format!("post\ndocs\ndbs/d/colls/c\n{DATE}\n\n"), DATE);
     headers.insert(headers::IS_QUERY, HeaderValue::from_static("True"));
     let status = |now: Timestamp, headers: &HeaderMap| {
-        let outcome = authorise(&verified, &options, now, &Method::POST, FEED, headers);
+        let outcome =
+            authorise(&verified, &options, now, &Method::POST, FEED, &Fields::from(headers));
         outcome.map_or_else(|it| it.status.as_u16(), |_| 200)
     };
     assert_eq!([status(NOW, &headers), status(NOW, &headers)], [200, 200]);
@@ -141,7 +143,7 @@ fn check_refused(token: &str, expected: &str) {
     headers.insert(headers::DATE, HeaderValue::from_static(DATE));
     let path = Path::parse("/").unwrap();
     let options = GatewayOptions::default();
-    let refusal = check(&options, NOW, &Method::GET, &path, &headers).unwrap_err();
+    let refusal = check(&options, NOW, &Method::GET, &path, &Fields::from(&headers)).unwrap_err();
     assert_eq!(refusal.status.as_u16(), 401);
     assert!(refusal.message.contains(expected), "{refusal}");
 }

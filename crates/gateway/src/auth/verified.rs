@@ -8,11 +8,12 @@
 use std::hint::black_box;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use http::{HeaderMap, Method, header};
+use http::{Method, header};
 use millstream_core::Timestamp;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::auth::date;
+use crate::fields::Fields;
 use crate::target::Path;
 
 /// Signatures that are remembered. Each has its place, where the last one counts.
@@ -54,12 +55,8 @@ pub(super) struct Claim<'a> {
 
 impl<'a> Claim<'a> {
     /// What a request claims; none if it lacks something, or is too long to be remembered.
-    pub(super) fn of(
-        method: &'a Method,
-        raw_path: &'a str,
-        headers: &'a HeaderMap,
-    ) -> Option<Self> {
-        let authorization = headers.get(header::AUTHORIZATION)?.as_bytes();
+    pub(super) fn of(method: &'a Method, raw_path: &'a str, headers: &'a Fields) -> Option<Self> {
+        let authorization = headers.get(&header::AUTHORIZATION)?;
         let (date, is_x_ms) = date(headers).ok()?;
         let bytes = raw_path.len() + date.len() + authorization.len();
         let claim = Self { method, raw_path, date, is_x_ms, authorization };

@@ -110,3 +110,69 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
         self.judge(context, outcome)
     }
 }
+
+/// A stream of which something has been read already.
+#[derive(Debug)]
+pub(crate) struct Resumed<S> {
+    /// What has been read, and how much of it was read again.
+    received: Vec<u8>,
+    again: usize,
+    stream: S,
+}
+
+impl<S> Resumed<S> {
+    pub(crate) fn new(received: Vec<u8>, stream: S) -> Self {
+        Self { received, again: 0, stream }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Resumed<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Self { received, again, stream } = &mut *self;
+        let left = &received[*again..];
+        if left.is_empty() {
+            return Pin::new(stream).poll_read(context, buffer);
+        }
+        let count = left.len().min(buffer.remaining());
+        buffer.put_slice(&left[..count]);
+        *again += count;
+        if *again == received.len() {
+            (*received, *again) = (Vec::new(), 0);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Resumed<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

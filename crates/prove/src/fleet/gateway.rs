@@ -29,7 +29,8 @@ pub(crate) async fn serve(directory: &Path, number: usize) -> Result<()> {
     let address = listener.local_addr().attempt(|| "listen")?;
     announce(directory, number, &format!("cosmos+http://{address}"))?;
     say("ready".to_owned());
-    Server::new(listener, gateway.router()).run(CancellationToken::new()).await;
+    let server = Server::new(listener, gateway.router()).gateway(gateway);
+    server.run(CancellationToken::new()).await;
     Err(Error::new("serve: the gateway ended by itself"))
 }
 

@@ -153,7 +153,8 @@ fn the_server_of_the_load_test() {
             }
         });
         writeln!(std::io::stdout(), "{SAYS}{address}").unwrap();
-        Server::new(listener, gateway.router()).limits(limits).tls(tls).run(shutdown).await;
+        let server = Server::new(listener, gateway.router()).gateway(gateway);
+        server.limits(limits).tls(tls).run(shutdown).await;
         input.await.unwrap();
     });
 }

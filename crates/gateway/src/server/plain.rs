@@ -1,0 +1,225 @@
+//! Requests of HTTP/1.1 as SDKs send them, without hyper.
+//!
+//! Almost all requests are alike: they say how long they are, arrive at once and leave the
+//! connection open. Those are read and answered here, which takes a fraction of what it takes to
+//! get one through a library that is made for all of them. Whatever is not like that (another
+//! version, an unknown length, something malformed, too long or too slow) is left as it came, and
+//! hyper has the connection from then on.
+
+mod parse;
+
+use std::future::{Future, poll_fn};
+use std::io::{self, Write};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, UNIX_EPOCH};
+
+use http::{StatusCode, Version};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use crate::gateway::{Gateway, Origin};
+use crate::reply::Reply;
+use crate::server::patience::{Activity, Patience};
+use crate::server::plain::parse::{Parsed, parse};
+
+/// Room for what is read at once; most requests fit.
+const RECEIVED_BYTES_USUAL: usize = 8 * 1024;
+/// What a request has made room for beyond this is given back.
+const RECEIVED_BYTES_KEPT: usize = 64 * 1024;
+/// How long the rest of a request may take that has begun to arrive. What takes longer is for hyper,
+/// and the limits of slow clients begin there.
+const REST_TIME_MAX: Duration = Duration::from_secs(1);
+/// Bodies up to here are sent with their headers in one piece.
+const GATHERED_BYTES_MAX: usize = 64 * 1024;
+
+/// A connection whose requests have been plain so far.
+#[derive(Debug)]
+pub(super) struct Plain<'a, S> {
+    pub(super) stream: &'a mut S,
+    pub(super) gateway: &'a Gateway,
+    pub(super) origin: Origin,
+    pub(super) activity: &'a Arc<Activity>,
+    pub(super) patience: &'a mut Patience,
+    pub(super) stopping: CancellationToken,
+}
+
+/// What waiting for bytes has come to.
+enum Waited {
+    Received,
+    /// The client sends nothing more.
+    Closed,
+    /// It takes too long, or the server stops.
+    Over,
+}
+
+impl<S> Plain<'_, S>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    /// Serves requests until the connection is over, or until one is not plain: then what has been
+    /// received of it is returned.
+    ///
+    /// # Errors
+    ///
+    /// Those of the connection.
+    pub(super) async fn serve(self) -> io::Result<Option<Vec<u8>>> {
+        let Self { stream, gateway, origin, activity, patience, stopping } = self;
+        let mut stopped = pin!(stopping.cancelled());
+        let mut received = Vec::with_capacity(RECEIVED_BYTES_USUAL);
+        let mut sent = Vec::new();
+        let mut date = Date::default();
+        let mut late_at = None;
+        loop {
+            let whole = match parse(&received) {
+                Parsed::Whole(whole) => whole,
+                Parsed::Other => return Ok(Some(received)),
+                Parsed::Partial if received.is_empty() => {
+                    match wait(stream, &mut received, patience, stopped.as_mut()).await? {
+                        Waited::Received => continue,
+                        Waited::Closed | Waited::Over => return Ok(None),
+                    }
+                }
+                Parsed::Partial => {
+                    let late_at = *late_at.get_or_insert_with(|| Instant::now() + REST_TIME_MAX);
+                    match receive_rest(stream, &mut received, late_at).await? {
+                        Waited::Received => continue,
+                        Waited::Closed | Waited::Over => return Ok(Some(received)),
+                    }
+                }
+            };
+            late_at = None;
+            let bytes = whole.bytes;
+            let under_way = activity.begin(Version::HTTP_11);
+            let reply = gateway.answer(whole.head, whole.body, origin).await;
+            drop(under_way);
+            received.drain(..bytes);
+            if received.is_empty() && RECEIVED_BYTES_KEPT < received.capacity() {
+                received = Vec::with_capacity(RECEIVED_BYTES_USUAL);
+            }
+            let is_last = stopping.is_cancelled();
+            write_head(&reply, date.at(gateway), is_last, &mut sent);
+            send(stream, &mut sent, &reply.body).await?;
+            if is_last {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// Waits for the next request.
+async fn wait<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    received: &mut Vec<u8>,
+    patience: &mut Patience,
+    mut stopped: Pin<&mut impl Future<Output = ()>>,
+) -> io::Result<Waited> {
+    let mut reading = pin!(stream.read_buf(received));
+    poll_fn(|context| {
+        if let Poll::Ready(count) = reading.as_mut().poll(context) {
+            return Poll::Ready(count.map(waited));
+        }
+        let is_over =
+            patience.poll_ended(context).is_ready() || stopped.as_mut().poll(context).is_ready();
+        if is_over { Poll::Ready(Ok(Waited::Over)) } else { Poll::Pending }
+    })
+    .await
+}
+
+/// Receives more of a request that has begun to arrive.
+async fn receive_rest<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    received: &mut Vec<u8>,
+    late_at: Instant,
+) -> io::Result<Waited> {
+    received.reserve(RECEIVED_BYTES_USUAL);
+    match timeout_at(late_at, stream.read_buf(received)).await {
+        Ok(count) => count.map(waited),
+        Err(_) => Ok(Waited::Over),
+    }
+}
+
+fn waited(count: usize) -> Waited {
+    if count == 0 { Waited::Closed } else { Waited::Received }
+}
+
+/// The status and the headers of an answer.
+fn write_head(reply: &Reply, date: &[u8], is_last: bool, out: &mut Vec<u8>) {
+    let reason = reply.status.canonical_reason().unwrap_or_default();
+    out.clear();
+    for part in ["HTTP/1.1 ", reply.status.as_str(), " ", reason, "\r\n"] {
+        out.extend_from_slice(part.as_bytes());
+    }
+    out.extend_from_slice(reply.lines.as_bytes());
+    // These two never have a body, and must not say how long it is.
+    if ![StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&reply.status) {
+        write!(out, "content-length: {}\r\n", reply.body.len()).expect("memory takes it");
+    }
+    if is_last {
+        out.extend_from_slice(b"connection: close\r\n");
+    }
+    for part in [b"date: ", date, b"\r\n\r\n"] {
+        out.extend_from_slice(part);
+    }
+}
+
+async fn send<S: AsyncWrite + Unpin>(
+    stream: &mut S,
+    head: &mut Vec<u8>,
+    body: &[u8],
+) -> io::Result<()> {
+    if body.len() <= GATHERED_BYTES_MAX {
+        head.extend_from_slice(body);
+        stream.write_all(head).await?;
+    } else {
+        stream.write_all(head).await?;
+        stream.write_all(body).await?;
+    }
+    stream.flush().await
+}
+
+/// The time as answers tell it, put into words once a second.
+#[derive(Debug, Default)]
+struct Date {
+    second: u64,
+    text: String,
+}
+
+impl Date {
+    fn at(&mut self, gateway: &Gateway) -> &[u8] {
+        let second = gateway.now().as_millis() / 1000;
+        if self.text.is_empty() || second != self.second {
+            let since = Duration::from_secs(second);
+            *self = Self { second, text: httpdate::fmt_http_date(UNIX_EPOCH + since) };
+        }
+        self.text.as_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(reply: &Reply, is_last: bool, expected: &str) {
+        let mut out = b"left over".to_vec();
+        write_head(reply, b"now", is_last, &mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn answers_say_how_long_they_are_if_they_can_have_a_body() {
+        let reply = Reply::new(StatusCode::CREATED, "{}").header(http::header::ETAG, "a");
+        let head = "HTTP/1.1 201 Created\r\netag: a\r\ncontent-length: 2\r\n";
+        check(&reply, false, &format!("{head}date: now\r\n\r\n"));
+        check(&reply, true, &format!("{head}connection: close\r\ndate: now\r\n\r\n"));
+        let head = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\ndate: now\r\n\r\n";
+        check(&Reply::empty(StatusCode::OK), false, head);
+        let head = "HTTP/1.1 204 No Content\r\ndate: now\r\n\r\n";
+        check(&Reply::empty(StatusCode::NO_CONTENT), false, head);
+        let head = "HTTP/1.1 304 Not Modified\r\ndate: now\r\n\r\n";
+        check(&Reply::empty(StatusCode::NOT_MODIFIED), false, head);
+    }
+}
