@@ -292,8 +292,8 @@ fn reply(results: &[ResultWire], seen: &Seen, is_hybrid_row: bool) -> Reply {
     };
     if let Some(lsn) = seen.values().max() {
         let tokens = session::tokens(seen.iter().map(|(range, lsn)| (*range, *lsn)));
-        reply = reply.header(headers::SESSION_TOKEN, &tokens);
-        reply = reply.header(headers::LSN, &lsn.to_string());
+        reply = reply.header(&headers::SESSION_TOKEN, &tokens);
+        reply = reply.header(&headers::LSN, &lsn.to_string());
     }
     reply.charge(charge)
 }

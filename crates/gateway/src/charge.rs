@@ -4,8 +4,6 @@
 //! per KiB, a delete 5; a page of a feed 1 and half a unit per KiB; a query 2.5, half a unit per
 //! KiB that it returned, and a tenth for each item it had to look at. Everything else costs 1.
 
-use std::fmt;
-
 /// What a request costs that is refused.
 pub(crate) const REFUSED: f64 = 1.0;
 
@@ -34,17 +32,11 @@ pub(crate) fn query(items: usize, bytes: usize) -> f64 {
     2.5 + 0.5 * kibibytes(bytes) + 0.1 * exact(items)
 }
 
-/// A charge as it stands in the header.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Charge(pub(crate) f64);
-
-impl fmt::Display for Charge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Every answer has one, and digits of whole numbers cost less.
-        #[expect(clippy::as_conversions, reason = "a charge is positive and small")]
-        let hundredths = (self.0 * 100.0).round() as u64;
-        write!(f, "{}.{:02}", hundredths / 100, hundredths % 100)
-    }
+/// A charge as it stands in the header, without its point.
+pub(crate) fn hundredths(charge: f64) -> u64 {
+    #[expect(clippy::as_conversions, reason = "a charge is positive and small")]
+    let hundredths = (charge * 100.0).round() as u64;
+    hundredths
 }
 
 fn kibibytes(bytes: usize) -> f64 {
@@ -60,9 +52,9 @@ fn exact(count: usize) -> f64 {
 mod tests {
     #[test]
     fn charges_grow_with_the_bytes() {
-        assert_eq!(super::Charge(super::read(10)).to_string(), "1.00");
-        assert_eq!(super::Charge(super::read(1025)).to_string(), "2.00");
-        assert_eq!(super::Charge(super::write(0)).to_string(), "6.00");
-        assert_eq!(super::Charge(super::query(10, 2048)).to_string(), "4.50");
+        assert_eq!(super::hundredths(super::read(10)), 100);
+        assert_eq!(super::hundredths(super::read(1025)), 200);
+        assert_eq!(super::hundredths(super::write(0)), 600);
+        assert_eq!(super::hundredths(super::query(10, 2048)), 450);
     }
 }

@@ -57,9 +57,9 @@ pub(crate) async fn read(call: Call<'_>) -> Answer {
     let ranges = call.container.ranges();
     let seen = ranges.first().map(|it| (it.info.id, it.seen()));
     Ok(reply(StatusCode::OK, &info, &entry)?
-        .header(headers::SESSION_TOKEN, &session::tokens(seen))
+        .header(&headers::SESSION_TOKEN, &session::tokens(seen))
         // There is nothing to build: whatever the policy says, it holds.
-        .header(headers::INDEX_PROGRESS, "100"))
+        .header(&headers::INDEX_PROGRESS, "100"))
 }
 
 pub(crate) async fn replace(call: Call<'_>) -> Answer {
@@ -123,6 +123,6 @@ fn reply(status: StatusCode, info: &ContainerInfo, entry: &Entry) -> Answer {
 /// Says which database it is about; the SDK for Java makes the names of containers from that.
 fn of_database(reply: Reply, name: &str, rid: &str) -> Reply {
     reply
-        .header(headers::ALT_CONTENT_PATH, &headers::path(&["dbs", name]))
-        .header(headers::CONTENT_PATH, rid)
+        .header(&headers::ALT_CONTENT_PATH, &headers::path(&["dbs", name]))
+        .header(&headers::CONTENT_PATH, rid)
 }

@@ -246,7 +246,7 @@ pub(crate) fn respond(answer: Answer, activity_id: Uuid, duration: Duration) -> 
             reply.lines.add(name, value.as_bytes());
         }
         match refusal.sub_status {
-            Some(value) => reply.header(headers::SUB_STATUS, &value.to_string()),
+            Some(value) => reply.header(&headers::SUB_STATUS, &value.to_string()),
             None => reply,
         }
     });

@@ -66,7 +66,7 @@ pub(crate) async fn read(call: Call<'_>) -> Answer {
     Ok(reply
         .session(range, lsn)
         .item_count(changes.len())
-        .header(header::ETAG, &format!("\"{after}\"")))
+        .header(&header::ETAG, &format!("\"{after}\"")))
 }
 
 /// What one request is answered with.

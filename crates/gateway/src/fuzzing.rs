@@ -16,6 +16,7 @@ use crate::fields::Fields;
 use crate::options::GatewayOptions;
 use crate::request::Request;
 use crate::rid::Rid;
+use crate::server::plain::parse::{Parsed, parse};
 use crate::target::Path;
 use crate::{auth, batch_wire, headers, hybrid_row, item_body, offers, session};
 
@@ -48,6 +49,15 @@ pub const TARGETS: &[Target] = &[
         seeds: &[
             b"type%3Dmaster%26ver%3D1.0%26sig%3DAAAA\nTue, 14 Nov 2023 22:13:20 GMT\n0:-1#4,1:-1#7",
             b"type=aad&ver=1.0&sig=a\ntue, 14 nov 2023 22:13:20 gmt\n0:1#42#3=7",
+        ],
+    },
+    Target {
+        name: "gateway_plain",
+        run: plain,
+        seeds: &[
+            b"POST /dbs/a HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}",
+            b"GET / HTTP/1.1\nauthorization: type=master\n\n",
+            b"PUT /dbs/a HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n{}",
         ],
     },
     Target {
@@ -105,6 +115,20 @@ fn path(data: &[u8]) {
     let refused =
         auth::check(&GatewayOptions::default(), now, &Method::GET, &path, &Fields::default());
     assert!(refused.is_err(), "nobody gets in without a signature");
+}
+
+/// What follows a request, and what is read of it first, changes nothing about it.
+fn plain(data: &[u8]) {
+    let Parsed::Whole(whole) = parse(data) else { return };
+    let (bytes, method, body) = (whole.bytes, &whole.head.method, whole.body);
+    assert!(data[..bytes].ends_with(body));
+    let alone = parse(&data[..bytes]);
+    let Parsed::Whole(alone) = alone else { panic!("it was whole without the rest: {alone:?}") };
+    assert_eq!((alone.bytes, &alone.head.method, alone.body), (bytes, method, body));
+    assert_eq!(alone.head.path, whole.head.path);
+    if let Parsed::Whole(early) = parse(&data[..bytes - 1]) {
+        panic!("it was whole before its end: {early:?}");
+    }
 }
 
 fn request_headers(data: &[u8]) {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use millstream_core::{Etag, ITEM_BYTES_MAX, Item, ResourceId, set_properties};
 
 use crate::binary_json;
+use crate::digits::Digits;
 use crate::open_container::OpenContainer;
 use crate::refusal::Refusal;
 use crate::reply::quoted;
@@ -55,16 +56,17 @@ impl Home<'_> {
     /// The same with one property more, whose value is JSON.
     pub(crate) fn present_with(self, item: &Item, extra: Option<(&str, &str)>) -> Bytes {
         let rid = rid::item(self.container, &item.partition_key, &item.id);
-        let link = ["\"", self.self_link, "docs/", &rid, "/\""].concat();
         let etag = etag_value(&item.etag);
-        let written = (item.written_at.as_millis() / 1000).to_string();
-        let rid = ["\"", &rid, "\""].concat();
+        let written = Digits::of(item.written_at.as_millis() / 1000);
+        // One text for both values: this is done for every item that is shown.
+        let text = ["\"", self.self_link, "docs/", &rid, "/\"", "\"", &rid, "\""].concat();
+        let (link, rid) = text.split_at(text.len() - rid.len() - 2);
         let changes = [
-            ("_rid", rid.as_str()),
-            ("_self", &link),
+            ("_rid", rid),
+            ("_self", link),
             ("_etag", &etag),
             ("_attachments", "\"attachments/\""),
-            ("_ts", &written),
+            ("_ts", written.as_str()),
             extra.unwrap_or_default(),
         ];
         let count = changes.len() - usize::from(extra.is_none());

@@ -63,7 +63,7 @@ pub(crate) async fn list(call: Call<'_>) -> Answer {
         reply = reply.session(range, lsn);
     }
     if let Some(continuation) = page.continuation {
-        reply = reply.header(headers::CONTINUATION, continuation.as_str());
+        reply = reply.header(&headers::CONTINUATION, continuation.as_str());
     }
     Ok(reply)
 }
@@ -87,7 +87,7 @@ pub(crate) async fn read(call: Call<'_>, id: &str) -> Answer {
     let body = home(container).present(&item);
     let charge = charge::read(body.len());
     let reply = Reply::new(StatusCode::OK, body).etag(&item.etag).session(range, lsn);
-    Ok(reply.formatted(headers::ITEM_LSN, format_args!("{}", item.lsn)).charge(charge))
+    Ok(reply.number(&headers::ITEM_LSN, item.lsn.as_u64()).charge(charge))
 }
 
 /// `PUT …/docs/{id}`.

@@ -21,6 +21,7 @@ mod containers;
 mod databases;
 mod definition;
 mod delete_by_key;
+mod digits;
 mod dispatch;
 mod feed;
 mod fields;

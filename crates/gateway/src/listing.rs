@@ -21,7 +21,7 @@ pub(crate) fn page(request: &Request, name: &str, rid: &str, resources: Vec<Valu
     let next = start.saturating_add(page.len());
     let reply = values(name, rid, page)?;
     if next < total {
-        return Ok(reply.header(headers::CONTINUATION, &next.to_string()));
+        return Ok(reply.header(&headers::CONTINUATION, &next.to_string()));
     }
     Ok(reply)
 }

@@ -130,8 +130,8 @@ fn reply(offer: &Offer) -> Answer {
     };
     Ok(Reply::json(StatusCode::OK, &render(offer))?
         .etag(&etag(offer))
-        .header(headers::OFFER_REPLACE_PENDING, "false")
-        .header(headers::MIN_THROUGHPUT, &min.to_string()))
+        .header(&headers::OFFER_REPLACE_PENDING, "false")
+        .header(&headers::MIN_THROUGHPUT, &min.to_string()))
 }
 
 fn render(offer: &Offer) -> Value {

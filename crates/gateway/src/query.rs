@@ -55,17 +55,17 @@ pub(crate) async fn execute(call: Call<'_>) -> Answer {
     let charge = charge::query(visited, body.len());
     let mut reply = Reply::new(StatusCode::OK, body).item_count(rows.len()).charge(charge);
     if let Some(next) = next {
-        reply = reply.header(headers::CONTINUATION, &next.text());
+        reply = reply.header(&headers::CONTINUATION, &next.text());
     }
     reply = with_metrics(reply, request, container, &scope, &work);
     // The range that answered, or the first of them: an SDK that does not find it among those it
     // knows asks for the ranges again.
     let ranges = container.ranges();
     if let Some(range) = ranges.iter().find(|it| it.info.keys.overlaps(&answered)) {
-        reply = reply.header(headers::RANGE_ID, &range.info.id.0.to_string());
+        reply = reply.header(&headers::RANGE_ID, &range.info.id.0.to_string());
     }
     let seen = seen(container, &answered).await?;
-    Ok(reply.header(headers::SESSION_TOKEN, &session::tokens(seen)))
+    Ok(reply.header(&headers::SESSION_TOKEN, &session::tokens(seen)))
 }
 
 /// The page that begins at `place`, and where the next one begins.
@@ -135,7 +135,7 @@ fn with_metrics(
              retrievedDocumentSize={size};outputDocumentCount={rows};outputDocumentSize={bytes};\
              indexUtilizationRatio={ratio:.2}"
         );
-        reply = reply.header(headers::QUERY_METRICS, &metrics);
+        reply = reply.header(&headers::QUERY_METRICS, &metrics);
     }
     if request.flag(&headers::POPULATE_INDEX_METRICS) {
         // The partition key is all that items are found by.
@@ -149,7 +149,7 @@ fn with_metrics(
             "PotentialCompositeIndexes": [],
         });
         let metrics = STANDARD.encode(metrics.to_string());
-        reply = reply.header(headers::INDEX_UTILIZATION, &metrics);
+        reply = reply.header(&headers::INDEX_UTILIZATION, &metrics);
     }
     reply
 }

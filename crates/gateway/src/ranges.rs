@@ -20,7 +20,10 @@ pub(crate) async fn read(call: Call<'_>) -> Answer {
     let etag = etag(&ranges);
     let token = session::tokens(ranges.iter().map(|it| (it.info.id, it.seen())));
     let with_headers = |reply: Reply| {
-        reply.etag(&etag).header(headers::SESSION_TOKEN, &token).header(headers::LSN, etag.as_str())
+        reply
+            .etag(&etag)
+            .header(&headers::SESSION_TOKEN, &token)
+            .header(&headers::LSN, etag.as_str())
     };
     let known = call.request.text(&header::IF_NONE_MATCH)?.map(crate::reply::unquoted);
     if known.is_some_and(|it| it == etag) {

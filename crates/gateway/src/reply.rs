@@ -10,11 +10,10 @@ use millstream_core::{Etag, Lsn, RangeId};
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::charge::Charge;
-use crate::headers;
+use crate::digits::Digits;
 use crate::lines::Lines;
 use crate::refusal::Refusal;
-use crate::session::SessionToken;
+use crate::{charge, headers, session};
 
 /// What every handler returns.
 pub(crate) type Answer = Result<Reply, Refusal>;
@@ -65,15 +64,15 @@ impl Reply {
 
     /// Adds a header; a value that no header can have is left out.
     #[inline]
-    pub(crate) fn header(mut self, name: HeaderName, value: &str) -> Self {
-        self.lines.add(&name, value.as_bytes());
+    pub(crate) fn header(mut self, name: &HeaderName, value: &str) -> Self {
+        self.lines.add(name, value.as_bytes());
         self
     }
 
-    /// Adds a header; a value that no header can have is left out.
+    /// Adds a header whose value is a number.
     #[inline]
-    pub(crate) fn formatted(mut self, name: HeaderName, value: fmt::Arguments<'_>) -> Self {
-        self.lines.add_formatted(&name, value);
+    pub(crate) fn number(mut self, name: &HeaderName, value: u64) -> Self {
+        self.lines.add(name, Digits::of(value).as_bytes());
         self
     }
 
@@ -86,17 +85,26 @@ impl Reply {
     /// Adds what every answer has: what the request cost and how long it took, versions, and what
     /// the body is.
     pub(crate) fn finished(self, activity_id: Uuid, duration: Duration) -> Self {
-        let (charge, content_type) = (Charge(self.charge), self.content_type);
-        let reply = self
-            .formatted(headers::REQUEST_CHARGE, format_args!("{charge}"))
-            .formatted(headers::REQUEST_DURATION_MS, format_args!("{}", Milliseconds(duration)))
-            .formatted(headers::ACTIVITY_ID, format_args!("{activity_id}"))
-            .header(headers::SERVICE_VERSION, SERVICE_VERSION)
-            .header(headers::SCHEMA_VERSION, "1.18");
-        if reply.body.is_empty() {
-            return reply;
+        let mut reply = self;
+        let hundredths = charge::hundredths(reply.charge);
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        reply.decimal(&headers::REQUEST_CHARGE, hundredths / 100, hundredths % 100, 2);
+        reply.decimal(&headers::REQUEST_DURATION_MS, micros / 1000, micros % 1000, 3);
+        let mut text = Uuid::encode_buffer();
+        let activity_id = activity_id.hyphenated().encode_lower(&mut text);
+        reply.lines.add(&headers::ACTIVITY_ID, activity_id.as_bytes());
+        reply.lines.add(&headers::SERVICE_VERSION, SERVICE_VERSION.as_bytes());
+        reply.lines.add(&headers::SCHEMA_VERSION, b"1.18");
+        if !reply.body.is_empty() {
+            reply.lines.add(&header::CONTENT_TYPE, reply.content_type.as_bytes());
         }
-        reply.header(header::CONTENT_TYPE, content_type)
+        reply
+    }
+
+    /// Adds a header whose value has a fraction of so many digits.
+    fn decimal(&mut self, name: &HeaderName, whole: u64, fraction: u64, digits: usize) {
+        let (whole, fraction) = (Digits::of(whole), Digits::padded(fraction, digits));
+        self.lines.add_parts(name, &[whole.as_bytes(), b".", fraction.as_bytes()]);
     }
 
     /// Sets what the request cost.
@@ -108,23 +116,27 @@ impl Reply {
 
     /// Sets `etag`, in quotes.
     #[inline]
-    pub(crate) fn etag(self, etag: &Etag) -> Self {
-        self.formatted(header::ETAG, format_args!("\"{etag}\""))
+    pub(crate) fn etag(mut self, etag: &Etag) -> Self {
+        self.lines.add_parts(&header::ETAG, &[b"\"", etag.as_str().as_bytes(), b"\""]);
+        self
     }
 
     /// Sets `x-ms-item-count`.
     #[inline]
     pub(crate) fn item_count(self, count: usize) -> Self {
-        self.formatted(headers::ITEM_COUNT, format_args!("{count}"))
+        self.number(&headers::ITEM_COUNT, u64::try_from(count).unwrap_or(u64::MAX))
     }
 
     /// Sets what the client has seen of one range: `x-ms-session-token`, `lsn` and
     /// `x-ms-documentdb-partitionkeyrangeid`.
     #[inline]
-    pub(crate) fn session(self, range: RangeId, lsn: Lsn) -> Self {
-        self.formatted(headers::SESSION_TOKEN, format_args!("{}", SessionToken(range, lsn)))
-            .formatted(headers::LSN, format_args!("{lsn}"))
-            .formatted(headers::RANGE_ID, format_args!("{}", range.0))
+    pub(crate) fn session(mut self, range: RangeId, lsn: Lsn) -> Self {
+        let (range, lsn) = (Digits::of(range.0.into()), Digits::of(lsn.as_u64()));
+        let token = session::parts(range.as_bytes(), lsn.as_bytes());
+        self.lines.add_parts(&headers::SESSION_TOKEN, &token);
+        self.lines.add(&headers::LSN, lsn.as_bytes());
+        self.lines.add(&headers::RANGE_ID, range.as_bytes());
+        self
     }
 }
 

@@ -5,7 +5,7 @@
 //! connection that says nothing, says it too slowly or does not take its answer is closed.
 
 mod patience;
-mod plain;
+pub(crate) mod plain;
 mod stream;
 
 use std::convert::Infallible;
@@ -239,7 +239,6 @@ impl Connection {
                 stream: &mut stream,
                 gateway,
                 origin: Origin { peer: Some(peer), is_secured },
-                activity: &activity,
                 patience: &mut patience,
                 stopping,
             };

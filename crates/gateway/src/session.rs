@@ -10,14 +10,22 @@ use crate::refusal::Refusal;
 /// Longest token that is looked at; a thousand ranges fit.
 const TOKEN_BYTES_MAX: usize = 64 * 1024;
 
+/// Between range and commit: no version is told apart from others.
+const MARK: &str = ":-1#";
+
 /// The token of one range.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionToken(pub(crate) RangeId, pub(crate) Lsn);
 
 impl fmt::Display for SessionToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:-1#{}", self.0.0, self.1)
+        write!(f, "{}{MARK}{}", self.0.0, self.1)
     }
+}
+
+/// The token of one range, from the digits of its numbers.
+pub(crate) fn parts<'a>(range: &'a [u8], lsn: &'a [u8]) -> [&'a [u8]; 3] {
+    [range, MARK.as_bytes(), lsn]
 }
 
 /// The token of several ranges.

@@ -6,31 +6,30 @@
 //! version, an unknown length, something malformed, too long or too slow) is left as it came, and
 //! hyper has the connection from then on.
 
-mod parse;
+pub(crate) mod parse;
 
 use std::future::{Future, poll_fn};
 use std::io::{self, Write};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, UNIX_EPOCH};
 
-use http::{StatusCode, Version};
+use http::StatusCode;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::gateway::{Gateway, Origin};
 use crate::reply::Reply;
-use crate::server::patience::{Activity, Patience};
+use crate::server::patience::Patience;
 use crate::server::plain::parse::{Parsed, parse};
 
 /// Room for what is read at once; most requests fit.
 const RECEIVED_BYTES_USUAL: usize = 8 * 1024;
 /// What a request has made room for beyond this is given back.
 const RECEIVED_BYTES_KEPT: usize = 64 * 1024;
-/// How long the rest of a request may take that has begun to arrive. What takes longer is for hyper,
-/// and the limits of slow clients begin there.
+/// How long the rest of a request may take that has begun to arrive. What takes longer is for
+/// hyper, where the limits of slow clients begin.
 const REST_TIME_MAX: Duration = Duration::from_secs(1);
 /// Bodies up to here are sent with their headers in one piece.
 const GATHERED_BYTES_MAX: usize = 64 * 1024;
@@ -41,7 +40,6 @@ pub(super) struct Plain<'a, S> {
     pub(super) stream: &'a mut S,
     pub(super) gateway: &'a Gateway,
     pub(super) origin: Origin,
-    pub(super) activity: &'a Arc<Activity>,
     pub(super) patience: &'a mut Patience,
     pub(super) stopping: CancellationToken,
 }
@@ -66,7 +64,7 @@ where
     ///
     /// Those of the connection.
     pub(super) async fn serve(self) -> io::Result<Option<Vec<u8>>> {
-        let Self { stream, gateway, origin, activity, patience, stopping } = self;
+        let Self { stream, gateway, origin, patience, stopping } = self;
         let mut stopped = pin!(stopping.cancelled());
         let mut received = Vec::with_capacity(RECEIVED_BYTES_USUAL);
         let mut sent = Vec::new();
@@ -92,9 +90,8 @@ where
             };
             late_at = None;
             let bytes = whole.bytes;
-            let under_way = activity.begin(Version::HTTP_11);
+            // It need not be known to be under way: nobody's patience is tried meanwhile.
             let reply = gateway.answer(whole.head, whole.body, origin).await;
-            drop(under_way);
             received.drain(..bytes);
             if received.is_empty() && RECEIVED_BYTES_KEPT < received.capacity() {
                 received = Vec::with_capacity(RECEIVED_BYTES_USUAL);
@@ -199,27 +196,4 @@ impl Date {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(reply: &Reply, is_last: bool, expected: &str) {
-        let mut out = b"left over".to_vec();
-        write_head(reply, b"now", is_last, &mut out);
-        assert_eq!(String::from_utf8(out).unwrap(), expected);
-    }
-
-    #[test]
-    fn answers_say_how_long_they_are_if_they_can_have_a_body() {
-        let reply = Reply::new(StatusCode::CREATED, "{}").header(http::header::ETAG, "a");
-        let head = "HTTP/1.1 201 Created\r\netag: a\r\ncontent-length: 2\r\n";
-        check(&reply, false, &format!("{head}date: now\r\n\r\n"));
-        check(&reply, true, &format!("{head}connection: close\r\ndate: now\r\n\r\n"));
-        let head = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\ndate: now\r\n\r\n";
-        check(&Reply::empty(StatusCode::OK), false, head);
-        let head = "HTTP/1.1 204 No Content\r\ndate: now\r\n\r\n";
-        check(&Reply::empty(StatusCode::NO_CONTENT), false, head);
-        let head = "HTTP/1.1 304 Not Modified\r\ndate: now\r\n\r\n";
-        check(&Reply::empty(StatusCode::NOT_MODIFIED), false, head);
-    }
-}
+mod tests;

@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use millstream_gateway::{GatewayOptions, PUBLIC_EMULATOR_KEY, ServerLimits, Tls};
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -93,6 +93,52 @@ fn a_connection_serves_many_requests() {
             response.into_body().collect().await.unwrap();
         }
         connection.abort();
+    });
+}
+
+#[test]
+fn requests_of_every_form_share_a_connection() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        let head = |method: Method, path: &str| {
+            let signed = signed(method.clone(), path, PUBLIC_EMULATOR_KEY);
+            let lines = signed.headers().iter();
+            let lines = lines.map(|(name, it)| format!("{name}: {}\r\n", it.to_str().unwrap()));
+            format!("{method} {path} HTTP/1.1\r\nhost: a\r\n{}", lines.collect::<String>())
+        };
+        let key = "x-ms-documentdb-partitionkey: [\"a\"]\r\n";
+        let create = |id: &str, is_chunked: bool| {
+            let body = format!(r#"{{"id":"{id}","pk":"a"}}"#);
+            let head = head(Method::POST, "/dbs/d/colls/c/docs");
+            if is_chunked {
+                let length = body.len();
+                let chunked = format!("{length:x}\r\n{body}\r\n0\r\n\r\n");
+                return format!("{head}{key}transfer-encoding: chunked\r\n\r\n{chunked}");
+            }
+            format!("{head}{key}content-length: {}\r\n\r\n{body}", body.len())
+        };
+        let read = |id: &str, more: &str| {
+            let head = head(Method::GET, &format!("/dbs/d/colls/c/docs/{id}"));
+            format!("{head}{key}{more}\r\n")
+        };
+        let requests = [
+            create("1", false),
+            read("1", ""),
+            create("2", true),
+            read("2", ""),
+            create("3", false),
+            read("3", "connection: close\r\n"),
+        ];
+        let mut stream = TcpStream::connect(gateway.address()).await.unwrap();
+        stream.write_all(requests.concat().as_bytes()).await.unwrap();
+        let mut answers = String::new();
+        timeout(PATIENCE, stream.read_to_string(&mut answers)).await.unwrap().unwrap();
+        let statuses: Vec<&str> =
+            answers.split("HTTP/1.1 ").skip(1).map(|it| it.get(..3).unwrap()).collect();
+        assert_eq!(statuses, ["201", "200", "201", "200", "201", "200"], "{answers}");
+        for id in ["1", "2", "3"] {
+            assert_eq!(answers.matches(&format!("\"id\":\"{id}\"")).count(), 2, "{answers}");
+        }
     });
 }
 

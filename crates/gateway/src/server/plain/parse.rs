@@ -23,7 +23,7 @@ const SIGNATURE: &[u8] = b"type";
 
 /// What the received bytes begin with.
 #[derive(Debug)]
-pub(super) enum Parsed<'a> {
+pub(crate) enum Parsed<'a> {
     /// More has to come.
     Partial,
     /// Not a plain request, or not one for the gateway.
@@ -33,14 +33,14 @@ pub(super) enum Parsed<'a> {
 
 /// A plain request.
 #[derive(Debug)]
-pub(super) struct Whole<'a> {
-    pub(super) head: Head<'a>,
-    pub(super) body: &'a [u8],
+pub(crate) struct Whole<'a> {
+    pub(crate) head: Head<'a>,
+    pub(crate) body: &'a [u8],
     /// All bytes that belong to it.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
 }
 
-pub(super) fn parse(received: &[u8]) -> Parsed<'_> {
+pub(crate) fn parse(received: &[u8]) -> Parsed<'_> {
     let Some(end) = end_of_head(received) else {
         return if received.len() <= HEAD_BYTES_MAX { Parsed::Partial } else { Parsed::Other };
     };
@@ -48,9 +48,9 @@ pub(super) fn parse(received: &[u8]) -> Parsed<'_> {
     let mut headers = [const { MaybeUninit::uninit() }; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut []);
     let parsed = request.parse_with_uninit_headers(text, &mut headers);
-    let (Ok(Status::Complete(_)), Some(1)) = (parsed, request.version) else {
+    if parsed != Ok(Status::Complete(end)) || request.version != Some(1) {
         return Parsed::Other;
-    };
+    }
     let (Some(method), Some(path), Some(length)) =
         (request.method.and_then(method), request.path, body_bytes(request.headers))
     else {
@@ -112,8 +112,8 @@ fn body_bytes(headers: &[Header<'_>]) -> Option<usize> {
     Some(length.unwrap_or(0))
 }
 
-/// Whether a request is for the gateway, whatever else the router has: everything in a database, and
-/// what is signed as the protocol wants it.
+/// Whether a request is for the gateway, whatever else the router has: everything in a database,
+/// and what is signed as the protocol wants it.
 fn is_for_gateway(path: &str, headers: &[Header<'_>]) -> bool {
     let is_plain = |it: u8| it.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@%/".contains(&it);
     path.starts_with('/')
@@ -167,6 +167,7 @@ mod tests {
         check("GET /dbs/a?b HTTP/1.1\r\n\r\n", "other");
         check("GET /dbs/a\\ HTTP/1.1\r\n\r\n", "other");
         check("GET /dbs/a HTTP/1.1\r\nno header\r\n\r\n", "other");
+        check("\r\n\r\nGET /dbs/a HTTP/1.1\r\n\r\n", "other");
         for headers in [
             "transfer-encoding: chunked",
             "Transfer-Encoding: identity\r\ncontent-length: 2",
