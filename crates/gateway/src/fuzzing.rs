@@ -16,7 +16,8 @@ use crate::fields::Fields;
 use crate::options::GatewayOptions;
 use crate::request::Request;
 use crate::rid::Rid;
-use crate::server::plain::parse::{Parsed, parse};
+use crate::server::ServerLimits;
+use crate::server::plain::parse::{HeadLimits, Parsed, parse};
 use crate::target::Path;
 use crate::{auth, batch_wire, headers, hybrid_row, item_body, offers, session};
 
@@ -119,14 +120,15 @@ fn path(data: &[u8]) {
 
 /// What follows a request, and what is read of it first, changes nothing about it.
 fn plain(data: &[u8]) {
-    let Parsed::Whole(whole) = parse(data) else { return };
+    let limits = HeadLimits::within(&ServerLimits::default());
+    let Parsed::Whole(whole) = parse(data, limits) else { return };
     let (bytes, method, body) = (whole.bytes, &whole.head.method, whole.body);
     assert!(data[..bytes].ends_with(body));
-    let alone = parse(&data[..bytes]);
+    let alone = parse(&data[..bytes], limits);
     let Parsed::Whole(alone) = alone else { panic!("it was whole without the rest: {alone:?}") };
     assert_eq!((alone.bytes, &alone.head.method, alone.body), (bytes, method, body));
     assert_eq!(alone.head.path, whole.head.path);
-    if let Parsed::Whole(early) = parse(&data[..bytes - 1]) {
+    if let Parsed::Whole(early) = parse(&data[..bytes - 1], limits) {
         panic!("it was whole before its end: {early:?}");
     }
 }

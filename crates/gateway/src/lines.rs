@@ -33,6 +33,7 @@ impl Lines {
 
     /// Adds all of `others`.
     pub(crate) fn add_all(&mut self, others: &Self) {
+        debug_assert!(!others.iter().any(|(name, _)| self.iter().any(|it| it.0 == name)));
         self.0.extend_from_slice(&others.0);
     }
 

@@ -45,6 +45,7 @@ pub(crate) async fn execute(call: Call<'_>) -> Answer {
     let answered = place.keys.clone().unwrap_or_else(|| keys.clone());
     let (page, next) = page(call, &specification, &scope, place).await?;
     let work = Work {
+        rows: u64::try_from(page.rows.len()).unwrap_or(u64::MAX),
         items: page.documents_read,
         bytes: page.bytes_visited,
         time: state.clock.monotonic().saturating_sub(started),
@@ -111,6 +112,8 @@ fn query_scope(scope: &Scope, place: &Place) -> Result<QueryScope, Refusal> {
 
 /// What a page of a query took.
 struct Work {
+    /// Of the page.
+    rows: u64,
     /// Items that had to be read, and their size.
     items: u64,
     bytes: u64,
@@ -126,10 +129,9 @@ fn with_metrics(
     work: &Work,
 ) -> Reply {
     if request.flag(&headers::POPULATE_QUERY_METRICS) {
-        let (rows, bytes) = (reply.lines.get(&headers::ITEM_COUNT), reply.body.len());
-        let rows = rows.and_then(|it| str::from_utf8(it).ok()?.parse().ok()).unwrap_or(0);
-        let Work { items, bytes: size, time } = work;
-        let (time, ratio) = (Milliseconds(*time), ratio(rows, *items));
+        let bytes = reply.body.len();
+        let Work { rows, items, bytes: size, time } = work;
+        let (time, ratio) = (Milliseconds(*time), ratio(*rows, *items));
         let metrics = format!(
             "totalExecutionTimeInMs={time};retrievedDocumentCount={items};\
              retrievedDocumentSize={size};outputDocumentCount={rows};outputDocumentSize={bytes};\

@@ -21,12 +21,13 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use futures_util::FutureExt;
 use futures_util::future::Either;
+use http::{HeaderValue, header};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -36,14 +37,13 @@ use tower::Service;
 
 use crate::gateway::{Gateway, Origin};
 use crate::server::patience::{Activity, Patience};
-use crate::server::plain::Plain;
+use crate::server::plain::parse::{HeadLimits, is_for_gateway};
+use crate::server::plain::{Left, Plain};
 use crate::server::stream::{Impatient, Resumed};
 use crate::tls::Tls;
 
 /// The first byte of every TLS connection: a handshake record.
 const TLS_HANDSHAKE: u8 = 0x16;
-/// How the paths of everything begin that is in a database.
-const IN_A_DATABASE: &str = "/dbs/";
 /// How long to wait when the system has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -109,9 +109,10 @@ impl Server {
         Self { listener, router, gateway: None, tls: None, limits }
     }
 
-    /// Requests for something in a database, and those that are signed as the protocol wants it, go
-    /// to this gateway without a look at the router, which costs them several microseconds less.
-    /// Default: everything goes through the router, which then needs a gateway of its own.
+    /// Requests for something in a database, and those for the account, databases and offers that
+    /// are signed as the protocol wants it, go to this gateway without a look at the router, which
+    /// costs them much less. Default: everything goes through the router, which then needs a
+    /// gateway of its own.
     #[must_use]
     pub fn gateway(mut self, gateway: Gateway) -> Self {
         self.gateway = Some(gateway);
@@ -233,29 +234,35 @@ impl Connection {
     {
         let Self { peer, limits, router, gateway, watcher, stopping, _place, .. } = self;
         let mut patience = Patience::new(Arc::clone(&activity), limits.idle_timeout);
-        let mut received = Vec::new();
+        let mut left = Left { received: Vec::new(), is_http1: false };
         if let Some(gateway) = &gateway {
             let plain = Plain {
                 stream: &mut stream,
                 gateway,
                 origin: Origin { peer: Some(peer), is_secured },
                 patience: &mut patience,
+                limits: HeadLimits::within(&limits),
                 stopping,
             };
             match plain.serve().await {
-                Ok(Some(rest)) => received = rest,
-                Ok(None) => return,
+                Ok(Some(more)) => left = more,
+                Ok(None) => {
+                    // TLS says that this is the end, and not somebody who cut the line.
+                    let _ = stream.shutdown().await;
+                    return;
+                }
                 Err(error) => {
                     tracing::debug!(%peer, %error, "a connection broke");
                     return;
                 }
             }
         }
+        let Left { received, is_http1 } = left;
         let stream = Resumed::new(received, stream);
         let service = service_fn(move |request: http::Request<Incoming>| {
             let under_way = activity.begin(request.version());
             if let Some(gateway) = &gateway
-                && request.uri().path().starts_with(IN_A_DATABASE)
+                && is_for_gateway(request.uri().path(), authorization(&request))
             {
                 let origin = Origin { peer: Some(peer), is_secured };
                 // The future of a request is large; it is moved around as a pointer.
@@ -274,7 +281,10 @@ impl Connection {
             let answer = router.clone().call(request);
             Either::Right(answer.inspect(move |_| drop(under_way)))
         });
-        let builder = builder(limits);
+        let mut builder = builder(limits);
+        if is_http1 {
+            builder = builder.http1_only();
+        }
         let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
         let mut connection = std::pin::pin!(watcher.watch(connection));
         let outcome = poll_fn(|context| match connection.as_mut().poll(context) {
@@ -286,6 +296,10 @@ impl Connection {
             tracing::debug!(%peer, error, "a connection broke");
         }
     }
+}
+
+fn authorization<B>(request: &http::Request<B>) -> Option<&[u8]> {
+    request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes)
 }
 
 fn builder(limits: ServerLimits) -> auto::Builder<TokioExecutor> {

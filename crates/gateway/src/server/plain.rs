@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::gateway::{Gateway, Origin};
 use crate::reply::Reply;
 use crate::server::patience::Patience;
-use crate::server::plain::parse::{Parsed, parse};
+use crate::server::plain::parse::{HeadLimits, Parsed, parse};
 
 /// Room for what is read at once; most requests fit.
 const RECEIVED_BYTES_USUAL: usize = 8 * 1024;
@@ -32,7 +32,7 @@ const RECEIVED_BYTES_KEPT: usize = 64 * 1024;
 /// hyper, where the limits of slow clients begin.
 const REST_TIME_MAX: Duration = Duration::from_secs(1);
 /// Bodies up to here are sent with their headers in one piece.
-const GATHERED_BYTES_MAX: usize = 64 * 1024;
+const ONE_PIECE_BYTES_MAX: usize = 16 * 1024;
 
 /// A connection whose requests have been plain so far.
 #[derive(Debug)]
@@ -41,7 +41,17 @@ pub(super) struct Plain<'a, S> {
     pub(super) gateway: &'a Gateway,
     pub(super) origin: Origin,
     pub(super) patience: &'a mut Patience,
+    pub(super) limits: HeadLimits,
     pub(super) stopping: CancellationToken,
+}
+
+/// What is left to hyper of a connection.
+#[derive(Debug)]
+pub(super) struct Left {
+    /// A request that is not plain, or the beginning of one, as it came.
+    pub(super) received: Vec<u8>,
+    /// Requests before it have been answered, so that the version cannot change any more.
+    pub(super) is_http1: bool,
 }
 
 /// What waiting for bytes has come to.
@@ -57,23 +67,22 @@ impl<S> Plain<'_, S>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    /// Serves requests until the connection is over, or until one is not plain: then what has been
-    /// received of it is returned.
+    /// Serves requests until the connection is over, or until one is not plain.
     ///
     /// # Errors
     ///
     /// Those of the connection.
-    pub(super) async fn serve(self) -> io::Result<Option<Vec<u8>>> {
-        let Self { stream, gateway, origin, patience, stopping } = self;
+    pub(super) async fn serve(self) -> io::Result<Option<Left>> {
+        let Self { stream, gateway, origin, patience, limits, stopping } = self;
         let mut stopped = pin!(stopping.cancelled());
         let mut received = Vec::with_capacity(RECEIVED_BYTES_USUAL);
         let mut sent = Vec::new();
         let mut date = Date::default();
-        let mut late_at = None;
+        let (mut late_at, mut is_http1) = (None, false);
         loop {
-            let whole = match parse(&received) {
+            let whole = match parse(&received, limits) {
                 Parsed::Whole(whole) => whole,
-                Parsed::Other => return Ok(Some(received)),
+                Parsed::Other => return Ok(Some(Left { received, is_http1 })),
                 Parsed::Partial if received.is_empty() => {
                     match wait(stream, &mut received, patience, stopped.as_mut()).await? {
                         Waited::Received => continue,
@@ -84,11 +93,13 @@ where
                     let late_at = *late_at.get_or_insert_with(|| Instant::now() + REST_TIME_MAX);
                     match receive_rest(stream, &mut received, late_at).await? {
                         Waited::Received => continue,
-                        Waited::Closed | Waited::Over => return Ok(Some(received)),
+                        Waited::Closed | Waited::Over => {
+                            return Ok(Some(Left { received, is_http1 }));
+                        }
                     }
                 }
             };
-            late_at = None;
+            (late_at, is_http1) = (None, true);
             let bytes = whole.bytes;
             // It need not be known to be under way: nobody's patience is tried meanwhile.
             let reply = gateway.answer(whole.head, whole.body, origin).await;
@@ -98,7 +109,8 @@ where
             }
             let is_last = stopping.is_cancelled();
             write_head(&reply, date.at(gateway), is_last, &mut sent);
-            send(stream, &mut sent, &reply.body).await?;
+            let body = if has_body(&reply) { &reply.body[..] } else { &[] };
+            send(stream, &mut sent, body).await?;
             if is_last {
                 return Ok(None);
             }
@@ -150,8 +162,7 @@ fn write_head(reply: &Reply, date: &[u8], is_last: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(part.as_bytes());
     }
     out.extend_from_slice(reply.lines.as_bytes());
-    // These two never have a body, and must not say how long it is.
-    if ![StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&reply.status) {
+    if has_body(reply) {
         write!(out, "content-length: {}\r\n", reply.body.len()).expect("memory takes it");
     }
     if is_last {
@@ -162,12 +173,17 @@ fn write_head(reply: &Reply, date: &[u8], is_last: bool, out: &mut Vec<u8>) {
     }
 }
 
+/// Whether an answer has a body, be it empty, and says how long it is.
+fn has_body(reply: &Reply) -> bool {
+    ![StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&reply.status)
+}
+
 async fn send<S: AsyncWrite + Unpin>(
     stream: &mut S,
     head: &mut Vec<u8>,
     body: &[u8],
 ) -> io::Result<()> {
-    if body.len() <= GATHERED_BYTES_MAX {
+    if body.len() <= ONE_PIECE_BYTES_MAX {
         head.extend_from_slice(body);
         stream.write_all(head).await?;
     } else {

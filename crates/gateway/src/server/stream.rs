@@ -1,4 +1,5 @@
-//! A stream that gives up on a client that does not take its answer.
+//! A stream that gives up on a client that does not take its answer, and one that has been read
+//! from already.
 
 use std::future::Future;
 use std::io;

@@ -229,6 +229,15 @@ pub(crate) fn signed(method: Method, path: &str, key: &str) -> Request<()> {
         .unwrap()
 }
 
+/// The lines of a signed request, but for the empty one at their end.
+pub(crate) fn head(method: Method, path: &str) -> String {
+    let mut text = format!("{method} {path} HTTP/1.1\r\nhost: a\r\n");
+    for (name, value) in signed(method, path, PUBLIC_EMULATOR_KEY).headers() {
+        text += &format!("{name}: {}\r\n", value.to_str().unwrap());
+    }
+    text
+}
+
 fn http_date(time: Timestamp) -> String {
     let since = Duration::from_millis(time.as_millis());
     httpdate::fmt_http_date(std::time::UNIX_EPOCH + since)

@@ -11,11 +11,12 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::client::{Backend, PATIENCE, Running, on_both, run, signed};
+use crate::client::{Backend, PATIENCE, Running, head, on_both, run, signed};
 
 /// The account, over HTTP/2.
 async fn account_by_http2<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
@@ -49,30 +50,53 @@ fn http2_needs_no_tls() {
     });
 }
 
+/// A gateway that speaks TLS, and a connection to it for which these protocols can be agreed upon.
+async fn over_tls(protocols: &[&[u8]]) -> (Running, TlsStream<TcpStream>) {
+    let directory = tempfile::tempdir().unwrap();
+    let tls = Tls::self_signed(directory.path(), &["localhost".to_owned()]).unwrap();
+    let mut roots = RootCertStore::empty();
+    let certificate = std::fs::read(tls.certificate()).unwrap();
+    roots.add(CertificateDer::from_pem_slice(&certificate).unwrap()).unwrap();
+    let (options, limits) = (GatewayOptions::default(), ServerLimits::default());
+    let gateway = Running::start_with(Backend::Memory, options, limits, Some(tls), None).await;
+    let provider = tokio_rustls::rustls::crypto::ring::default_provider();
+    let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|it| it.to_vec()).collect();
+    let connector = TlsConnector::from(Arc::new(config));
+    let stream = TcpStream::connect(gateway.address()).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let stream = timeout(PATIENCE, connector.connect(name, stream)).await.unwrap().unwrap();
+    (gateway, stream)
+}
+
 #[test]
 fn tls_and_plain_requests_share_the_port() {
     run(async {
-        let directory = tempfile::tempdir().unwrap();
-        let tls = Tls::self_signed(directory.path(), &["localhost".to_owned()]).unwrap();
-        let mut roots = RootCertStore::empty();
-        let certificate = std::fs::read(tls.certificate()).unwrap();
-        roots.add(CertificateDer::from_pem_slice(&certificate).unwrap()).unwrap();
-        let (options, limits) = (GatewayOptions::default(), ServerLimits::default());
-        let gateway = Running::start_with(Backend::Memory, options, limits, Some(tls), None).await;
+        let (gateway, stream) = over_tls(&[b"h2"]).await;
         gateway.get("/").await.expect(200);
-        let provider = tokio_rustls::rustls::crypto::ring::default_provider();
-        let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![b"h2".to_vec()];
-        let connector = TlsConnector::from(Arc::new(config));
-        let stream = TcpStream::connect(gateway.address()).await.unwrap();
-        let name = ServerName::try_from("localhost").unwrap();
-        let stream = timeout(PATIENCE, connector.connect(name, stream)).await.unwrap().unwrap();
         let account = timeout(PATIENCE, account_by_http2(stream, "https")).await.unwrap();
         assert_eq!(endpoint(&account), "https://localhost:8081/");
+    });
+}
+
+#[test]
+fn a_connection_over_tls_ends_properly() {
+    run(async {
+        let (gateway, mut stream) = over_tls(&[]).await;
+        let request = format!("{}\r\n", head(Method::GET, "/"));
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut begin = [0; 12];
+        timeout(PATIENCE, stream.read_exact(&mut begin)).await.unwrap().unwrap();
+        assert_eq!(&begin, b"HTTP/1.1 200");
+        gateway.stop().await;
+        // A connection that is merely cut off is an error to rustls.
+        let mut rest = String::new();
+        timeout(PATIENCE, stream.read_to_string(&mut rest)).await.unwrap().unwrap();
+        assert!(rest.contains("https://a/"), "{rest}");
     });
 }
 
@@ -100,12 +124,6 @@ fn a_connection_serves_many_requests() {
 fn requests_of_every_form_share_a_connection() {
     on_both(|gateway| async move {
         gateway.with_container().await;
-        let head = |method: Method, path: &str| {
-            let signed = signed(method.clone(), path, PUBLIC_EMULATOR_KEY);
-            let lines = signed.headers().iter();
-            let lines = lines.map(|(name, it)| format!("{name}: {}\r\n", it.to_str().unwrap()));
-            format!("{method} {path} HTTP/1.1\r\nhost: a\r\n{}", lines.collect::<String>())
-        };
         let key = "x-ms-documentdb-partitionkey: [\"a\"]\r\n";
         let create = |id: &str, is_chunked: bool| {
             let body = format!(r#"{{"id":"{id}","pk":"a"}}"#);

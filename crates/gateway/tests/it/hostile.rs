@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::client::{Backend, PATIENCE, Running, on_both, run, signed};
+use crate::client::{Backend, PATIENCE, Running, head, on_both, run, signed};
 
 /// Sends bytes and returns what comes back until the server ends the connection.
 async fn raw(gateway: &Running, bytes: &[u8]) -> String {
@@ -31,15 +31,6 @@ async fn read_all(mut stream: TcpStream) -> String {
     let mut answer = Vec::new();
     let _ = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("an end comes");
     String::from_utf8_lossy(&answer).into_owned()
-}
-
-/// The lines of a signed request, but for the empty one at their end.
-fn head(method: Method, path: &str) -> String {
-    let mut text = format!("{method} {path} HTTP/1.1\r\nhost: a\r\n");
-    for (name, value) in signed(method, path, PUBLIC_EMULATOR_KEY).headers() {
-        text += &format!("{name}: {}\r\n", value.to_str().unwrap());
-    }
-    text
 }
 
 #[track_caller]

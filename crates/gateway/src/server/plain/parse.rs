@@ -8,6 +8,7 @@ use memchr::memchr_iter;
 
 use crate::fields::Fields;
 use crate::gateway::Head;
+use crate::server::ServerLimits;
 
 /// Most headers of a plain request.
 const HEADERS_MAX: usize = 64;
@@ -20,6 +21,24 @@ const BODY_BYTES_MAX: usize = 128 * 1024;
 const IN_A_DATABASE: &str = "/dbs/";
 /// How the authorization of the protocol begins, and no other.
 const SIGNATURE: &[u8] = b"type";
+
+/// How much the headers of a plain request may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeadLimits {
+    headers_max: usize,
+    bytes_max: usize,
+}
+
+impl HeadLimits {
+    /// At most what the server allows.
+    pub(crate) fn within(limits: &ServerLimits) -> Self {
+        let bytes_max = usize::try_from(limits.header_bytes_max).unwrap_or(usize::MAX);
+        Self {
+            headers_max: HEADERS_MAX.min(limits.headers_max),
+            bytes_max: HEAD_BYTES_MAX.min(bytes_max),
+        }
+    }
+}
 
 /// What the received bytes begin with.
 #[derive(Debug)]
@@ -40,14 +59,24 @@ pub(crate) struct Whole<'a> {
     pub(crate) bytes: usize,
 }
 
-pub(crate) fn parse(received: &[u8]) -> Parsed<'_> {
-    let Some(end) = end_of_head(received) else {
-        return if received.len() <= HEAD_BYTES_MAX { Parsed::Partial } else { Parsed::Other };
-    };
+/// Whether a request goes to the gateway, whatever the router has: everything in a database, and
+/// the account, databases and offers if it is signed as the protocol wants it.
+pub(crate) fn is_for_gateway(path: &str, authorization: Option<&[u8]>) -> bool {
+    let is_signed = authorization.is_some_and(|it| it.starts_with(SIGNATURE));
+    path.starts_with(IN_A_DATABASE)
+        || (is_signed && (path == "/" || path.starts_with("/dbs") || path.starts_with("/offers")))
+}
+
+pub(crate) fn parse(received: &[u8], limits: HeadLimits) -> Parsed<'_> {
+    let end = end_of_head(received);
+    if limits.bytes_max < end.unwrap_or(received.len()) {
+        return Parsed::Other;
+    }
+    let Some(end) = end else { return Parsed::Partial };
     let text = &received[..end];
     let mut headers = [const { MaybeUninit::uninit() }; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut []);
-    let parsed = request.parse_with_uninit_headers(text, &mut headers);
+    let parsed = request.parse_with_uninit_headers(text, &mut headers[..limits.headers_max]);
     if parsed != Ok(Status::Complete(end)) || request.version != Some(1) {
         return Parsed::Other;
     }
@@ -56,7 +85,12 @@ pub(crate) fn parse(received: &[u8]) -> Parsed<'_> {
     else {
         return Parsed::Other;
     };
-    if BODY_BYTES_MAX < length || !is_for_gateway(path, request.headers) {
+    let authorization =
+        request.headers.iter().find(|it| it.name.eq_ignore_ascii_case("authorization"));
+    if BODY_BYTES_MAX < length
+        || !path.bytes().all(is_plain)
+        || !is_for_gateway(path, authorization.map(|it| it.value))
+    {
         return Parsed::Other;
     }
     let bytes = end + length;
@@ -112,16 +146,9 @@ fn body_bytes(headers: &[Header<'_>]) -> Option<usize> {
     Some(length.unwrap_or(0))
 }
 
-/// Whether a request is for the gateway, whatever else the router has: everything in a database,
-/// and what is signed as the protocol wants it.
-fn is_for_gateway(path: &str, headers: &[Header<'_>]) -> bool {
-    let is_plain = |it: u8| it.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@%/".contains(&it);
-    path.starts_with('/')
-        && path.bytes().all(is_plain)
-        && (path.starts_with(IN_A_DATABASE)
-            || headers.iter().any(|it| {
-                it.name.eq_ignore_ascii_case("authorization") && it.value.starts_with(SIGNATURE)
-            }))
+/// Whether a byte of a path means nothing but itself, or begins an escape.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@%/".contains(&byte)
 }
 
 #[cfg(test)]
@@ -133,7 +160,7 @@ mod tests {
     /// `expected` is `more`, `other`, or method, path, host and body.
     #[track_caller]
     fn check(received: &str, expected: &str) {
-        let found = match parse(received.as_bytes()) {
+        let found = match parse(received.as_bytes(), HeadLimits::within(&ServerLimits::default())) {
             Parsed::Partial => "more".to_owned(),
             Parsed::Other => "other".to_owned(),
             Parsed::Whole(Whole { head, body, bytes }) => {
@@ -188,6 +215,21 @@ mod tests {
         let many = "a: b\r\n".repeat(HEADERS_MAX + 1);
         check(&format!("GET /dbs/a HTTP/1.1\r\n{many}\r\n"), "other");
         check(&"a".repeat(HEAD_BYTES_MAX + 1), "other");
+        let long = "b".repeat(HEAD_BYTES_MAX);
+        check(&format!("GET /dbs/a HTTP/1.1\r\na: {long}\r\n\r\n"), "other");
+    }
+
+    #[test]
+    fn no_more_is_taken_than_the_server_allows() {
+        let limits = |headers_max: usize, header_bytes_max: u32| {
+            let limits = ServerLimits { headers_max, header_bytes_max, ..Default::default() };
+            HeadLimits::within(&limits)
+        };
+        let request = b"GET /dbs/a HTTP/1.1\r\na: b\r\nc:\r\n\r\n";
+        let bytes = u32::try_from(request.len()).unwrap();
+        assert!(matches!(parse(request, limits(2, bytes)), Parsed::Whole(_)));
+        assert!(matches!(parse(request, limits(1, bytes)), Parsed::Other));
+        assert!(matches!(parse(request, limits(2, bytes - 1)), Parsed::Other));
     }
 
     #[test]
@@ -196,5 +238,6 @@ mod tests {
         check("GET / HTTP/1.1\r\nauthorization: Bearer a\r\n\r\n", "other");
         check("GET / HTTP/1.1\r\nAuthorization: type%3Dmaster\r\n\r\n", "GET / - ");
         check("GET /offers HTTP/1.1\r\nauthorization: type=master\r\n\r\n", "GET /offers - ");
+        check("GET /metrics HTTP/1.1\r\nauthorization: type=master\r\n\r\n", "other");
     }
 }

@@ -6,8 +6,10 @@ use tokio::io::DuplexStream;
 use tokio::task::JoinHandle;
 
 use crate::options::GatewayOptions;
+use crate::server::ServerLimits;
 use crate::server::patience::Activity;
 use crate::server::plain::*;
+use crate::server::stream::Impatient;
 
 const IDLE_MAX: Duration = Duration::from_secs(120);
 /// Is refused, which is an answer as any other.
@@ -18,7 +20,7 @@ const CHUNKED: &str = "POST /dbs/a HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\
 struct Served {
     client: DuplexStream,
     stopping: CancellationToken,
-    outcome: JoinHandle<io::Result<Option<Vec<u8>>>>,
+    outcome: JoinHandle<io::Result<Option<Left>>>,
 }
 
 impl Served {
@@ -28,7 +30,9 @@ impl Served {
         let backend = Arc::new(Memory::new(clock.clone()));
         let options = GatewayOptions::default();
         let gateway = Gateway::open(backend, clock, ids, options).await.unwrap();
-        let (client, mut stream) = tokio::io::duplex(64 * 1024);
+        let (client, stream) = tokio::io::duplex(64 * 1024);
+        let activity = Activity::new();
+        let mut stream = Impatient::new(stream, IDLE_MAX, Arc::clone(&activity));
         let stopping = CancellationToken::new();
         let stops = stopping.clone();
         let outcome = tokio::spawn(async move {
@@ -36,7 +40,8 @@ impl Served {
                 stream: &mut stream,
                 gateway: &gateway,
                 origin: Origin { peer: None, is_secured: false },
-                patience: &mut Patience::new(Activity::new(), IDLE_MAX),
+                patience: &mut Patience::new(activity, IDLE_MAX),
+                limits: HeadLimits::within(&ServerLimits::default()),
                 stopping: stops,
             };
             plain.serve().await
@@ -64,7 +69,7 @@ impl Served {
     /// What was left to hyper.
     async fn left(self) -> Option<String> {
         let left = self.outcome.await.unwrap().unwrap();
-        left.map(|it| String::from_utf8(it).unwrap())
+        left.map(|it| String::from_utf8(it.received).unwrap())
     }
 }
 
@@ -87,6 +92,7 @@ fn answers_say_how_long_they_are_if_they_can_have_a_body() {
     check(&Reply::empty(StatusCode::NO_CONTENT), false, head);
     let head = "HTTP/1.1 304 Not Modified\r\ndate: now\r\n\r\n";
     check(&Reply::empty(StatusCode::NOT_MODIFIED), false, head);
+    assert!(!has_body(&Reply::new(StatusCode::NOT_MODIFIED, "{}")), "it would not be told");
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,7 +120,9 @@ async fn what_is_not_plain_is_left_as_it_came() {
     let mut served = Served::begin().await;
     served.send(&[PLAIN, CHUNKED, PLAIN].concat()).await;
     assert!(served.answer().await.starts_with("HTTP/1.1 401 "));
-    assert_eq!(served.left().await, Some([CHUNKED, PLAIN].concat()));
+    let left = served.outcome.await.unwrap().unwrap().unwrap();
+    assert_eq!(left.received, [CHUNKED, PLAIN].concat().as_bytes());
+    assert!(left.is_http1, "no other version can follow");
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,11 +149,13 @@ async fn a_request_that_breaks_off_is_left_as_it_came() {
 #[tokio::test(start_paused = true)]
 async fn a_connection_on_which_nothing_is_asked_ends() {
     let mut served = Served::begin().await;
+    tokio::time::sleep(IDLE_MAX / 2).await;
     served.send(PLAIN).await;
     served.answer().await;
     let begun = Instant::now();
     assert_eq!(served.left().await, None);
-    assert!(begun.elapsed() <= IDLE_MAX);
+    let waited = begun.elapsed();
+    assert!(IDLE_MAX - Duration::from_millis(2) <= waited && waited <= IDLE_MAX, "{waited:?}");
 }
 
 #[tokio::test(start_paused = true)]
