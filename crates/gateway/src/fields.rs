@@ -40,10 +40,6 @@ impl Fields {
         named.map(|it| &self.text[it.value.clone()])
     }
 
-    fn is_named(&self, place: &Place, name: &[u8]) -> bool {
-        place.name.len() == name.len() && self.text[place.name.clone()].eq_ignore_ascii_case(name)
-    }
-
     pub(crate) fn contains(&self, name: &HeaderName) -> bool {
         self.get(name).is_some()
     }
@@ -59,6 +55,10 @@ impl Fields {
             .iter()
             .map(|it| Place { name: place(it.name.as_bytes()), value: place(it.value) });
         Self { places: places.collect(), text: head.into() }
+    }
+
+    fn is_named(&self, place: &Place, name: &[u8]) -> bool {
+        place.name.len() == name.len() && self.text[place.name.clone()].eq_ignore_ascii_case(name)
     }
 }
 
