@@ -214,6 +214,7 @@ impl Containers for Cosmos {
             merge: false,
             retention_guard: false,
             event_sequence: false,
+            unique_keys: true,
             durable: true,
             batch_operations_max: BATCH_OPERATIONS_MAX,
             batch_bytes_max: BATCH_BYTES_MAX,

@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use millstream_core::{
     ContainerInfo, ContainerName, ContainerSettings, DatabaseInfo, Error, ErrorKind, Etag,
-    PartitionKeyDefinition, ResourceId, Result, TimeToLive, Timestamp,
+    PartitionKeyDefinition, ResourceId, Result, TimeToLive, Timestamp, UniqueKey,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -40,6 +40,14 @@ pub(crate) struct ContainerWire {
     default_ttl: Option<i64>,
     #[serde(rename = "changeFeedPolicy")]
     change_feed: Option<ChangeFeedWire>,
+    #[serde(rename = "uniqueKeyPolicy")]
+    unique_keys: Option<UniqueKeysWire>,
+}
+
+#[derive(Deserialize)]
+struct UniqueKeysWire {
+    #[serde(rename = "uniqueKeys", default)]
+    keys: Vec<UniqueKey>,
 }
 
 #[derive(Deserialize)]
@@ -65,6 +73,7 @@ impl ContainerWire {
             .all_versions_retention(Duration::from_secs(retention))
             .ranges(u32::try_from(ranges).unwrap_or(u32::MAX));
         settings.default_ttl = self.default_ttl.map(TimeToLive::new).transpose()?;
+        settings.unique_keys = self.unique_keys.map_or_else(Vec::new, |it| it.keys);
         Ok(ContainerInfo {
             name: ContainerName::new(database, &self.id)?,
             resource_id: ResourceId { database: database_number, container },
@@ -81,6 +90,10 @@ pub(crate) fn new_container(name: &ContainerName, settings: &ContainerSettings) 
     let mut body = Map::new();
     body.insert("id".to_owned(), name.container().into());
     body.insert("partitionKey".to_owned(), partition_key);
+    if !settings.unique_keys.is_empty() {
+        let policy = json!({ "uniqueKeys": settings.unique_keys });
+        body.insert("uniqueKeyPolicy".to_owned(), policy);
+    }
     apply(&mut body, settings);
     Value::Object(body).to_string().into_bytes()
 }
@@ -145,8 +158,10 @@ mod tests {
         let info = wire(
             r#"{"id":"c","_rid":"AAAAAYAAAAI=","_etag":"\"e\"","_ts":7,"indexingPolicy":{},
                 "partitionKey":{"paths":["/pk"],"kind":"Hash","version":2},"defaultTtl":-1,
-                "changeFeedPolicy":{"retentionDuration":10}}"#,
+                "changeFeedPolicy":{"retentionDuration":10},
+                "uniqueKeyPolicy":{"uniqueKeys":[{"paths":["/a","/b/c"]}]}}"#,
         );
+        assert_eq!(info.settings.unique_keys, [UniqueKey::new(["/a", "/b/c"]).unwrap()]);
         assert_eq!(info.name, ContainerName::new("db", "c").unwrap());
         assert_eq!(info.resource_id, ResourceId { database: 1, container: 0x8000_0002 });
         assert_eq!(info.settings.default_ttl, Some(TimeToLive::Never));

@@ -1,8 +1,13 @@
+mod claims;
+
 use bytes::Bytes;
 
+use crate::batch::claims::Claims;
 use crate::container::ContainerSettings;
 use crate::json::RawEnvelope;
-use crate::{Error, ErrorKind, Etag, Item, ItemId, Lsn, PartitionKey, Patch, Result, TimeToLive};
+use crate::{
+    Claim, Error, ErrorKind, Etag, Item, ItemId, Lsn, PartitionKey, Patch, Result, TimeToLive,
+};
 
 /// Most operations in a batch.
 pub const BATCH_OPERATIONS_MAX: usize = 100;
@@ -305,6 +310,8 @@ pub struct NewBody {
     pub ttl: Option<TimeToLive>,
     /// Whether it is an event of its container.
     pub is_event: bool,
+    /// What it claims by the unique keys of its container.
+    pub claims: Vec<Claim>,
 }
 
 impl NewBody {
@@ -335,7 +342,8 @@ impl NewBody {
         }
         let is_event =
             settings.event_type.is_some() && kind.as_deref() == settings.event_type.as_deref();
-        Ok((id, Self { bytes, ttl, is_event }))
+        let claims = settings.claims(&bytes)?;
+        Ok((id, Self { bytes, ttl, is_event, claims }))
     }
 }
 
@@ -361,6 +369,13 @@ pub trait CurrentItems {
     ///
     /// Those of the backend.
     fn etag(&mut self, id: &ItemId) -> Result<Option<Etag>>;
+
+    /// The item that has the values of a claim. Asked only if the container has unique keys.
+    ///
+    /// # Errors
+    ///
+    /// Those of the backend.
+    fn holder(&mut self, claim: &Claim) -> Result<Option<ItemId>>;
 }
 
 /// What a step comes down to once the stored state is known.
@@ -402,10 +417,14 @@ impl CheckedBatch {
     ) -> Result<Vec<Step>> {
         let mut steps: Vec<Step> = Vec::with_capacity(self.operations.len());
         let mut bytes = 0;
+        let mut claims = Claims::new(settings);
         for (index, operation) in self.operations.iter().enumerate() {
-            let earlier = Earlier { steps: &steps, id: &operation.id };
-            let step = operation.resolve(&self.partition_key, settings, &earlier, current);
-            let step = step.map_err(|error| error.at_operation(index))?;
+            let touched = Earlier { steps: &steps, id: &operation.id }.last();
+            let touched = touched.as_ref();
+            let step = operation.resolve(&self.partition_key, settings, touched, current);
+            let step = step
+                .and_then(|step| claims.note(operation, &step, touched, current).map(|()| step))
+                .map_err(|error| error.at_operation(index))?;
             // A small patch may rewrite a large item, so the limit counts what is written as well.
             if let Step::Write { body, .. } = &step {
                 bytes += body.bytes.len();
@@ -451,10 +470,9 @@ impl CheckedOperation {
         &self,
         key: &PartitionKey,
         settings: &ContainerSettings,
-        earlier: &Earlier<'_>,
+        touched: Option<&Touched<'_>>,
         current: &mut dyn CurrentItems,
     ) -> Result<Step> {
-        let touched = earlier.last();
         let exists = match touched {
             Some(Touched::Written(..)) => true,
             Some(Touched::Deleted) => false,
@@ -470,7 +488,7 @@ impl CheckedOperation {
             _ => {}
         }
         if exists {
-            let (matches, differs) = self.conditions(touched.as_ref(), current)?;
+            let (matches, differs) = self.conditions(touched, current)?;
             if matches && !differs && matches!(self.action, Action::Read) {
                 return Ok(Step::NotModified);
             }
@@ -486,7 +504,7 @@ impl CheckedOperation {
             }
             Action::Delete => Step::Delete { id: self.id.clone() },
             Action::Read => match touched {
-                Some(Touched::Written(index, _)) => Step::ReadStep(index),
+                Some(Touched::Written(index, _)) => Step::ReadStep(*index),
                 _ => Step::Read(self.existing(current)?),
             },
             Action::Patch(patch) => {
@@ -544,7 +562,7 @@ impl CheckedOperation {
         Ok(body)
     }
 
-    fn refused(&self, kind: ErrorKind, reason: &str) -> Error {
+    fn refused(&self, kind: ErrorKind, reason: impl Into<String>) -> Error {
         let verb = match self.action {
             Action::Create(_) => "create",
             Action::Upsert(_) => "upsert",
@@ -553,6 +571,6 @@ impl CheckedOperation {
             Action::Delete => "delete",
             Action::Read => "read",
         };
-        Error::new(kind, format!("{verb} item {:?}", self.id.as_str())).because(reason)
+        Error::new(kind, format!("{verb} item {:?}", self.id.as_str())).because(reason.into())
     }
 }

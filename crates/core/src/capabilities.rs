@@ -12,6 +12,8 @@ pub struct Capabilities {
     pub retention_guard: bool,
     /// Events get a sequence number per partition key.
     pub event_sequence: bool,
+    /// Containers can have unique keys.
+    pub unique_keys: bool,
     /// Commits survive the end of the process.
     pub durable: bool,
     /// Most operations in a batch.

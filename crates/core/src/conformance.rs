@@ -56,6 +56,7 @@ mod refusals;
 mod scans;
 mod starts;
 mod ttl;
+mod unique_keys;
 mod versions;
 mod waiting;
 
@@ -178,6 +179,12 @@ macro_rules! each_obligation {
             items obligation_01_an_object_at_the_path_of_the_key_counts_as_no_value;
             items obligation_01_a_hierarchical_key_has_one_to_three_levels;
             items obligation_01_what_is_no_item_is_refused;
+            unique_keys obligation_01_unique_values_are_held_by_one_item_of_a_partition;
+            unique_keys obligation_01_what_is_missing_is_unique_too;
+            unique_keys obligation_01_unique_keys_hold_from_step_to_step;
+            unique_keys obligation_01_an_expired_item_gives_its_unique_values_back;
+            unique_keys obligation_01_unique_values_stay_held_by_all_means;
+            unique_keys obligation_01_one_of_many_claimers_wins;
             batches obligation_02_each_operation_does_what_it_says;
             batches obligation_02_steps_see_what_earlier_steps_did;
             batches obligation_02_a_patch_changes_what_it_names_and_nothing_else;

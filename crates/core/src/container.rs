@@ -2,7 +2,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::{
-    Error, Etag, KeyRange, PartitionKeyDefinition, RangeId, Result, TimeToLive, Timestamp,
+    Claim, Error, Etag, KeyRange, PartitionKeyDefinition, RangeId, Result, TimeToLive, Timestamp,
+    UniqueKey,
 };
 
 /// The name of a container within its database.
@@ -81,6 +82,8 @@ pub struct ContainerSettings {
     pub event_type: Option<String>,
     /// Number of ranges at creation.
     pub ranges: u32,
+    /// Values that no two items of a logical partition may share. Fixed for life.
+    pub unique_keys: Vec<UniqueKey>,
 }
 
 impl ContainerSettings {
@@ -100,6 +103,7 @@ impl ContainerSettings {
             all_versions_retention: Duration::ZERO,
             event_type: Some(Self::EVENT_TYPE.to_owned()),
             ranges: 1,
+            unique_keys: Vec::new(),
         }
     }
 
@@ -124,6 +128,23 @@ impl ContainerSettings {
         self
     }
 
+    /// Adds values that no two items of a logical partition may share. Default: none, only ids are
+    /// unique.
+    #[must_use]
+    pub fn unique_key(mut self, value: UniqueKey) -> Self {
+        self.unique_keys.push(value);
+        self
+    }
+
+    /// What an item with this body claims by the unique keys of the container, in their order.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the body is not one that may be stored.
+    pub fn claims(&self, body: &[u8]) -> Result<Vec<Claim>> {
+        UniqueKey::claims(&self.unique_keys, body)
+    }
+
     /// Checks the settings of a new container.
     ///
     /// # Errors
@@ -143,6 +164,9 @@ impl ContainerSettings {
         if self.event_type.as_ref().is_some_and(|it| it.is_empty() || 255 < it.len()) {
             return refused("the event type must have 1 to 255 bytes");
         }
+        if UniqueKey::COUNT_MAX < self.unique_keys.len() {
+            return refused("a container has at most 10 unique keys");
+        }
         Ok(())
     }
 
@@ -155,6 +179,10 @@ impl ContainerSettings {
         self.check()?;
         if self.partition_key != old.partition_key {
             let reason = "the partition key of a container cannot be changed; create another one";
+            return Err(Error::invalid("use the container settings", reason));
+        }
+        if self.unique_keys != old.unique_keys {
+            let reason = "the unique keys of a container cannot be changed; create another one";
             return Err(Error::invalid("use the container settings", reason));
         }
         if self.event_type != old.event_type {

@@ -4,7 +4,7 @@
 //! bounds (`range`).
 
 pub(crate) mod cosmos;
-mod murmur;
+pub(crate) mod murmur;
 #[cfg(test)]
 mod tests;
 

@@ -58,6 +58,7 @@ mod ports;
 mod range;
 pub mod refusals;
 mod rfc3339;
+mod unique_key;
 
 pub use crate::batch::{
     Action, BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, Batch, BatchOutcome, CheckedBatch,
@@ -94,3 +95,4 @@ pub use crate::ports::{
     ScanScope,
 };
 pub use crate::range::{KeyRange, RangeId};
+pub use crate::unique_key::{Claim, UniqueKey};

@@ -122,6 +122,7 @@ impl Containers for Memory {
             merge: true,
             retention_guard: true,
             event_sequence: true,
+            unique_keys: true,
             durable: false,
             batch_operations_max: BATCH_OPERATIONS_MAX,
             batch_bytes_max: BATCH_BYTES_MAX,

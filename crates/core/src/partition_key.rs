@@ -9,7 +9,7 @@ mod extract;
 pub(crate) mod tag;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(crate) mod text;
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};

@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use millstream_core::{
-    ContainerInfo, ContainerSettings, HashKind, PartitionKeyDefinition, TimeToLive,
+    ContainerInfo, ContainerSettings, HashKind, PartitionKeyDefinition, TimeToLive, UniqueKey,
 };
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::listing;
@@ -17,6 +18,9 @@ use crate::rid::Rid;
 const KEPT_BYTES_MAX: usize = 256 * 1024;
 /// What a backend keeps itself.
 const SETTINGS: [&str; 4] = ["id", "partitionKey", "defaultTtl", "changeFeedPolicy"];
+
+/// A backend keeps it as well; without a key it has no effect and is only given back.
+const UNIQUE_KEYS: &str = "uniqueKeyPolicy";
 
 /// What is kept if a client wrote version 1 of the partition key, which is the default. Clients
 /// cannot use the name: it begins with what is left out of a definition.
@@ -55,6 +59,13 @@ impl Definition {
         }
         settings.default_ttl = body.get("defaultTtl").map(default_ttl).transpose()?;
         settings.all_versions_retention = retention(&body)?;
+        settings.unique_keys = match (body.get(UNIQUE_KEYS), old) {
+            (None | Some(Value::Null), Some(old)) => old.unique_keys.clone(),
+            (policy, _) => unique_keys(policy)?,
+        };
+        if !settings.unique_keys.is_empty() {
+            body.remove(UNIQUE_KEYS);
+        }
         let is_version_said = body.get("partitionKey").and_then(|it| it.get("version")).is_some();
         body.retain(|name, _| !SETTINGS.contains(&name.as_str()) && !name.starts_with('_'));
         if is_version_said && settings.partition_key.kind() == HashKind::V1 {
@@ -87,6 +98,9 @@ pub(crate) fn render(info: &ContainerInfo, kept: &Map<String, Value>) -> Value {
     if 0 < minutes {
         put("changeFeedPolicy", json!({ "retentionDuration": minutes }));
     }
+    if !info.settings.unique_keys.is_empty() {
+        put(UNIQUE_KEYS, json!({ "uniqueKeys": info.settings.unique_keys }));
+    }
     put("_self", format!("dbs/{database}/colls/{rid}/").into());
     put("_rid", rid.into());
     put("_etag", quoted(&info.etag).into());
@@ -116,11 +130,6 @@ fn check_supported(body: &Map<String, Value>) -> Result<(), Refusal> {
     let is_filled = |value: Option<&Value>| {
         value.is_some_and(|it| it.as_array().is_some_and(|it| !it.is_empty()))
     };
-    if is_filled(body.get("uniqueKeyPolicy").and_then(|it| it.get("uniqueKeys"))) {
-        let message = "unique keys are not supported: an id is unique within its logical \
-                       partition, nothing else is checked";
-        return Err(Refusal::bad_request(message));
-    }
     if is_filled(body.get("computedProperties")) {
         return Err(Refusal::bad_request("computed properties are not supported"));
     }
@@ -190,6 +199,16 @@ fn retention(body: &Map<String, Value>) -> Result<Duration, Refusal> {
             "changeFeedPolicy.retentionDuration has to be a number of minutes, at most 30 days",
         )),
     }
+}
+
+fn unique_keys(policy: Option<&Value>) -> Result<Vec<UniqueKey>, Refusal> {
+    let keys = policy.and_then(|it| it.get("uniqueKeys")).filter(|it| !it.is_null());
+    let Some(keys) = keys else { return Ok(Vec::new()) };
+    Vec::<UniqueKey>::deserialize(keys).map_err(|error| {
+        Refusal::bad_request(format!(
+            "the uniqueKeyPolicy is not like {{\"uniqueKeys\":[{{\"paths\":[\"/a\"]}}]}}: {error}"
+        ))
+    })
 }
 
 /// The indexing policy with everything that clients expect to be there.
@@ -272,15 +291,34 @@ mod tests {
                 format!(r#"{{"id":"c","partitionKey":{{"paths":["/a"]}},"defaultTtl":{ttl}}}"#);
             check_refused(&body, "ttl");
         }
-        let unique = r#"{"id":"c","partitionKey":{"paths":["/a"]},
-            "uniqueKeyPolicy":{"uniqueKeys":[{"paths":["/b"]}]}}"#;
-        check_refused(unique, "unique keys");
+        for keys in ["1", "[1]", r#"[{"paths":[]}]"#, r#"[{"paths":["b"]}]"#] {
+            let body = format!(
+                r#"{{"id":"c","partitionKey":{{"paths":["/a"]}},
+                "uniqueKeyPolicy":{{"uniqueKeys":{keys}}}}}"#
+            );
+            check_refused(&body, "uniqueKeyPolicy");
+        }
         let encrypted = r#"{"id":"c","partitionKey":{"paths":["/a"]},
             "clientEncryptionPolicy":{"includedPaths":[{"path":"/b"}]}}"#;
         check_refused(encrypted, "client encryption");
         let view = r#"{"id":"c","partitionKey":{"paths":["/a"]},
             "materializedViewDefinition":{"definition":"SELECT c.a FROM c"}}"#;
         check_refused(view, "materialized views");
+    }
+
+    #[test]
+    fn unique_keys_are_understood_and_stay_if_nothing_is_said() {
+        let unique = r#"{"id":"c","partitionKey":{"paths":["/a"]},
+            "uniqueKeyPolicy":{"uniqueKeys":[{"paths":["/b","/c/d"]}]}}"#;
+        let read = parse(unique).unwrap();
+        assert_eq!(read.settings.unique_keys, [UniqueKey::new(["/b", "/c/d"]).unwrap()]);
+        assert!(read.kept.is_empty());
+        let silent = r#"{"id":"c","defaultTtl":5}"#;
+        let replaced = Definition::parse(silent.as_bytes(), Some(&read.settings)).unwrap();
+        assert_eq!(replaced.settings.unique_keys, read.settings.unique_keys);
+        let none = r#"{"id":"c","uniqueKeyPolicy":{"uniqueKeys":[]}}"#;
+        let replaced = Definition::parse(none.as_bytes(), Some(&read.settings)).unwrap();
+        assert!(replaced.settings.check_replacing(&read.settings).is_err());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use millstream_core::{
     ContainerInfo, ContainerName, ContainerSettings, DatabaseInfo, Error, ErrorKind, Etag,
     KeyRange, PartitionKeyDefinition, RangeId, RangeInfo, ResourceId, Result, TimeToLive,
-    Timestamp,
+    Timestamp, UniqueKey,
 };
 use serde::{Deserialize, Serialize};
 
@@ -82,6 +82,8 @@ struct StoredSettings {
     all_versions_retention_ms: u64,
     event_type: Option<String>,
     ranges: u32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    unique_keys: Vec<UniqueKey>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -253,6 +255,7 @@ impl StoredSettings {
                 .unwrap_or(u64::MAX),
             event_type: settings.event_type.clone(),
             ranges: settings.ranges,
+            unique_keys: settings.unique_keys.clone(),
         }
     }
 
@@ -263,6 +266,7 @@ impl StoredSettings {
             all_versions_retention: Duration::from_millis(self.all_versions_retention_ms),
             event_type: self.event_type,
             ranges: self.ranges,
+            unique_keys: self.unique_keys,
         })
     }
 }

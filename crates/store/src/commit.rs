@@ -1,6 +1,7 @@
 //! From a checked batch to table entries: the only place that gives out commit numbers.
 
 mod build;
+pub(crate) mod claims;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
@@ -10,7 +11,7 @@ use fjall::Slice;
 use futures_channel::oneshot;
 use futures_util::future;
 use millstream_core::{
-    Batch, BatchOutcome, CheckedBatch, ContainerInfo, ContainerSettings, CurrentItems,
+    Batch, BatchOutcome, CheckedBatch, Claim, ContainerInfo, ContainerSettings, CurrentItems,
     EffectiveKey, Error, ErrorKind, Etag, Item, ItemId, Lsn, OperationResult, Result, Step,
     Timestamp,
 };
@@ -114,9 +115,14 @@ impl<'a> Request<'a> {
         &self.batch.operations[self.firsts[slot]].id
     }
 
+    /// What the keys of all items of the partition start with.
+    fn partition(&self) -> &[u8] {
+        &self.keys[0][..self.partition_bytes]
+    }
+
     /// The key of the event number of the partition.
     fn sequence_key(&self) -> Slice {
-        Slice::from(&self.keys[0][..self.partition_bytes])
+        Slice::from(self.partition())
     }
 
     /// Looks the items up, then locks the numbering of the range: a look at the disk keeps no other
@@ -190,7 +196,7 @@ impl<'a> Request<'a> {
     /// The items as the range has them.
     fn current<'r>(
         &'r self,
-        numbering: &Numbering,
+        numbering: &'r Numbering,
         stored: Vec<Option<Slice>>,
         now: Timestamp,
     ) -> Result<Current<'r>> {
@@ -209,7 +215,7 @@ impl<'a> Request<'a> {
             });
             slots.push(Slot { before, is_expired, lsn: latest.map_or(0, |it| it.lsn) });
         }
-        Ok(Current { request: self, slots })
+        Ok(Current { request: self, numbering, now, slots })
     }
 
     fn enqueue(
@@ -218,7 +224,7 @@ impl<'a> Request<'a> {
         numbering: &mut Numbering,
         built: Built,
     ) -> Result<Submitted> {
-        let Built { entries, record, results, latest, sequence } = built;
+        let Built { entries, record, results, latest, sequence, claimed } = built;
         let lsn = record.newest;
         let (reply, done) = oneshot::channel();
         let completed = Arc::clone(range);
@@ -240,6 +246,7 @@ impl<'a> Request<'a> {
         if let Some(number) = sequence {
             numbering.note_sequence(self.sequence_key(), number, range.newest());
         }
+        numbering.note_claims(claimed, range.newest());
         let outcome = BatchOutcome { lsn: Lsn::new(lsn), results };
         Ok(Submitted::Queued(Ok(outcome), done))
     }
@@ -248,6 +255,8 @@ impl<'a> Request<'a> {
 /// The items of a batch as its range has them now.
 struct Current<'a> {
     request: &'a Request<'a>,
+    numbering: &'a Numbering,
+    now: Timestamp,
     slots: Vec<Slot>,
 }
 
@@ -294,6 +303,10 @@ impl CurrentItems for Current<'_> {
 
     fn etag(&mut self, id: &ItemId) -> Result<Option<Etag>> {
         Ok(self.visible(id).map(|(record, _)| record.stamp.etag()))
+    }
+
+    fn holder(&mut self, claim: &Claim) -> Result<Option<ItemId>> {
+        self.holder_of(claim)
     }
 }
 

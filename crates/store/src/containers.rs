@@ -42,6 +42,7 @@ impl Containers for Store {
             merge: true,
             retention_guard: true,
             event_sequence: true,
+            unique_keys: true,
             durable: true,
             batch_operations_max: BATCH_OPERATIONS_MAX,
             batch_bytes_max: BATCH_BYTES_MAX,

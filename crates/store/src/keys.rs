@@ -1,6 +1,7 @@
 //! The keys of the tables. Numbers are big-endian, so that keys sort as numbers do.
 
-use millstream_core::{EffectiveKey, ItemId, KeyRange, Lsn, PartitionKey, Timestamp};
+use fjall::Slice;
+use millstream_core::{Claim, EffectiveKey, ItemId, KeyRange, Lsn, PartitionKey, Timestamp};
 
 /// Key of the last group of the commit log that is in the tables; the smallest key of its table.
 pub(crate) const APPLIED_GROUP: &[u8] = &[0];
@@ -80,6 +81,11 @@ pub(crate) fn partition(container: u32, effective: &EffectiveKey, key: &Partitio
     bytes.extend_from_slice(effective.as_bytes());
     key.encode(&mut bytes);
     bytes
+}
+
+/// The key of a unique value: the partition and what is claimed, which is never empty.
+pub(crate) fn claim(partition: &[u8], claim: &Claim) -> Slice {
+    Slice::from([partition, claim.as_bytes()].concat())
 }
 
 /// The keys of the items of a container whose effective partition key lies in a range.

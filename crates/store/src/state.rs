@@ -9,13 +9,14 @@ use event_listener::Event;
 use fjall::Slice;
 use millstream_core::refusals::no_container;
 use millstream_core::{
-    ContainerInfo, ContainerSettings, EffectiveKey, Error, ErrorKind, KeyRange, Lsn, RangeId,
-    RangeInfo, Result, TimeToLive, Timestamp,
+    ContainerInfo, ContainerSettings, EffectiveKey, Error, ErrorKind, ItemId, KeyRange, Lsn,
+    RangeId, RangeInfo, Result, TimeToLive, Timestamp,
 };
 
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
+use crate::commit::claims::Claimed;
 use crate::engine::read;
 use crate::guards::Guards;
 use crate::records::{Floor, ItemRecord, RangeRecord, Stamp};
@@ -95,6 +96,9 @@ pub(crate) struct Numbering {
     /// The last event number of partitions that were given one lately, and the commit that gave
     /// it.
     sequences: FxHashMap<Slice, (u64, u64)>,
+    /// Who holds the unique values that commits have touched lately, and the commit. Those that
+    /// are not visible yet must be found here; others may.
+    claims: FxHashMap<Slice, (Option<ItemId>, u64)>,
     /// Set when the range is being split or merged; commits wait for its successors.
     pub(crate) is_closed: bool,
 }
@@ -217,6 +221,7 @@ impl RangeState {
                 forgotten: 0,
                 all_bytes,
                 sequences: FxHashMap::default(),
+                claims: FxHashMap::default(),
                 is_closed: false,
             }),
             visible: AtomicU64::new(record.newest),
@@ -300,6 +305,20 @@ impl Numbering {
         }
         self.sequences.insert(partition, (number, self.record.newest));
     }
+
+    /// Who holds a unique value, if that changed lately.
+    pub(crate) fn claimant(&self, claim: &Slice) -> Option<Option<&ItemId>> {
+        self.claims.get(claim).map(|it| it.0.as_ref())
+    }
+
+    pub(crate) fn note_claims(&mut self, claimed: Vec<Claimed>, visible: Lsn) {
+        if CLAIMS_MAX < self.claims.len() {
+            self.claims.retain(|_, (_, lsn)| visible.as_u64() < *lsn);
+        }
+        for (claim, holder) in claimed {
+            self.claims.insert(claim, (holder, self.record.newest));
+        }
+    }
 }
 
 impl Drop for Numbering {
@@ -320,6 +339,8 @@ impl Latest {
 const LATEST_COMMITS: u64 = 1024;
 /// Partitions whose event number a range may remember although it can be looked up.
 const SEQUENCES_MAX: usize = 8192;
+/// Unique values whose holder a range may remember although it can be looked up.
+const CLAIMS_MAX: usize = 8192;
 /// Bytes all ranges together may remember although they can be looked up.
 const LATEST_BYTES_MAX: usize = 16 * 1024 * 1024;
 const LATEST_OVERHEAD_BYTES: usize = 200;

@@ -113,6 +113,7 @@ impl ContainerRecord {
             all_versions_retention: Duration::from_millis(self.all_versions_retention_ms),
             event_type: self.event_type.clone(),
             ranges: self.ranges,
+            unique_keys: Vec::new(),
         }
     }
 

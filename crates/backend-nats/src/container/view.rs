@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use millstream_core::{
-    Action, BoxFuture, CheckedBatch, ContainerSettings, CurrentItems, EffectiveKey, Error,
+    Action, BoxFuture, CheckedBatch, Claim, ContainerSettings, CurrentItems, EffectiveKey, Error,
     ErrorKind, Etag, Item, ItemId, PartitionKey, Result,
 };
 
@@ -147,5 +147,10 @@ impl CurrentItems for Current<'_> {
 
     fn etag(&mut self, id: &ItemId) -> Result<Option<Etag>> {
         Ok(self.item(id)?.map(|it| it.etag))
+    }
+
+    fn holder(&mut self, _: &Claim) -> Result<Option<ItemId>> {
+        // No container here has unique keys.
+        Ok(None)
     }
 }

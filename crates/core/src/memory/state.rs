@@ -5,9 +5,9 @@ use crate::memory::guards::Guard;
 use crate::memory::ranges::Range;
 use crate::refusals::settings_changed;
 use crate::{
-    Batch, BatchOutcome, Change, ChangeKind, ContainerInfo, ContainerName, ContainerSettings,
-    CurrentItems, EffectiveKey, Etag, Item, ItemId, Lsn, NewBody, OperationResult, PartitionKey,
-    ResourceId, Result, Step, TimeToLive, Timestamp,
+    Batch, BatchOutcome, Change, ChangeKind, Claim, ContainerInfo, ContainerName,
+    ContainerSettings, CurrentItems, EffectiveKey, Etag, Item, ItemId, Lsn, NewBody,
+    OperationResult, PartitionKey, ResourceId, Result, Step, TimeToLive, Timestamp,
 };
 
 /// Items in the order scans return them.
@@ -265,5 +265,15 @@ impl CurrentItems for Current<'_> {
 
     fn etag(&mut self, id: &ItemId) -> Result<Option<Etag>> {
         Ok(self.item(id)?.map(|it| it.etag))
+    }
+
+    fn holder(&mut self, claim: &Claim) -> Result<Option<ItemId>> {
+        for ((_, key, id), stored) in &self.container.items {
+            let settings = &self.container.info.settings;
+            if key == self.partition_key && settings.claims(&stored.item.body)?.contains(claim) {
+                return Ok(Some(id.clone()));
+            }
+        }
+        Ok(None)
     }
 }

@@ -98,7 +98,8 @@ impl PartitionKeyDefinition {
         }
         let mut segments: Vec<Vec<String>> = Vec::with_capacity(paths.len());
         for path in &paths {
-            let new = parse(path).map_err(|reason| refused(format!("path {path:?} {reason}")))?;
+            let new =
+                parse_path(path).map_err(|reason| refused(format!("path {path:?} {reason}")))?;
             if segments.iter().any(|old| old.starts_with(&new) || new.starts_with(old)) {
                 return Err(refused(format!("path {path:?} meets another path")));
             }
@@ -280,7 +281,8 @@ impl<'de> Deserialize<'de> for PartitionKeyDefinition {
     }
 }
 
-fn parse(path: &str) -> Result<Vec<String>, &'static str> {
+/// The names of properties along a path.
+pub(crate) fn parse_path(path: &str) -> Result<Vec<String>, &'static str> {
     if PATH_BYTES_MAX < path.len() {
         return Err("is longer than 1024 bytes");
     }

@@ -15,6 +15,7 @@ use crate::mutants::store::Mutant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
     BodyParsedAndWrittenAgain,
+    UniqueKeysIgnored,
     HalfOfARefusedBatchCommitted,
     RefusalNamesNoOperation,
     EtagUnchangedByReplace,
@@ -61,6 +62,7 @@ macro_rules! noticed {
 
 noticed! {
     BodyParsedAndWrittenAgain by obligation_01_bodies_come_back_byte_for_byte;
+    UniqueKeysIgnored by obligation_01_unique_values_are_held_by_one_item_of_a_partition;
     HalfOfARefusedBatchCommitted by obligation_02_a_refused_batch_changes_nothing;
     RefusalNamesNoOperation by obligation_02_the_first_failing_operation_is_named;
     EtagUnchangedByReplace by obligation_03_every_write_gives_a_new_etag;

@@ -11,3 +11,4 @@ mod load;
 mod metadata;
 mod queries;
 mod throughput;
+mod unique_keys;

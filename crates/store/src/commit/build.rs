@@ -8,6 +8,7 @@ use millstream_core::{
 };
 
 use crate::buffer::Entry;
+use crate::commit::claims::Claimed;
 use crate::commit::{Current, Request, Slot, forget_version, read_result};
 use crate::keys::{self, Place};
 use crate::records::{HistoryRecord, ItemRecord, RangeRecord, Stamp, encode_feed};
@@ -16,24 +17,24 @@ use crate::tables::Table;
 
 /// A commit being put together.
 pub(super) struct Commit<'a> {
-    request: &'a Request<'a>,
+    pub(super) request: &'a Request<'a>,
     range: &'a RangeState,
-    numbering: &'a Numbering,
-    current: Current<'a>,
+    pub(super) numbering: &'a Numbering,
+    pub(super) current: Current<'a>,
     now: Timestamp,
     lsn: u64,
     next_index: u16,
     keeps_history: bool,
     sequence: Option<u64>,
     /// What has become of each item so far.
-    after: Vec<Option<After>>,
-    entries: Vec<Entry>,
+    pub(super) after: Vec<Option<After>>,
+    pub(super) entries: Vec<Entry>,
     /// Values are put together here, so that each is allocated once.
     scratch: Vec<u8>,
 }
 
 #[derive(Clone)]
-enum After {
+pub(super) enum After {
     Written(Stamp, Bytes),
     Removed,
 }
@@ -45,6 +46,7 @@ pub(super) struct Built {
     pub(super) results: Vec<OperationResult>,
     pub(super) latest: Vec<(Slice, Latest)>,
     pub(super) sequence: Option<u64>,
+    pub(super) claimed: Vec<Claimed>,
 }
 
 impl<'a> Commit<'a> {
@@ -88,12 +90,14 @@ impl<'a> Commit<'a> {
         }
         let mut record =
             RangeRecord { newest: self.lsn, committed_at: self.now, ..self.numbering.record };
+        let claimed = self.claim()?;
         let latest = self.finish(&mut record);
         if let Some(number) = self.sequence {
             let key = self.request.sequence_key();
             self.entries.push(Entry::put(Table::Sequences, key, number.to_le_bytes()));
         }
-        Ok(Built { entries: self.entries, record, results, latest, sequence: self.sequence })
+        let Self { entries, sequence, .. } = self;
+        Ok(Built { entries, record, results, latest, sequence, claimed })
     }
 
     fn write(&mut self, id: ItemId, existed: bool, body: NewBody) -> Result<OperationResult> {

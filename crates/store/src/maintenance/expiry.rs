@@ -11,8 +11,9 @@ use millstream_core::{
 };
 
 use crate::buffer::Entry;
+use crate::commit::claims::{self, Claimed};
 use crate::commit::{decode_item, forget_version};
-use crate::engine::{lock, read};
+use crate::engine::{Engine, lock, read};
 use crate::guards::Positions;
 use crate::keys::{self, Place};
 use crate::maintenance::{StepOutcome, enqueue_for_range, look, look_at, write_and_wait};
@@ -107,33 +108,38 @@ fn purge(
     }
     let info = container.info();
     let mut purge = Purge {
+        engine: &inner.engine,
         container,
         range,
         settings: &info.settings,
         now,
         entries: Vec::new(),
         removed: Vec::new(),
+        given_up: Vec::new(),
     };
     let mut record = numbering.record;
     for (item, stored) in due.into_iter().zip(stored) {
         purge.look_at(&numbering, &mut record, item, stored)?;
     }
-    let Purge { entries, removed, .. } = purge;
+    let Purge { entries, removed, given_up, .. } = purge;
     if entries.is_empty() {
         return Ok(true);
     }
     let waiter = enqueue_for_range(inner, range, &mut numbering, entries, record, removed)?;
+    numbering.note_claims(given_up, range.newest());
     drop(numbering);
     waiter.wait().map(|()| true)
 }
 
 struct Purge<'a> {
+    engine: &'a Engine,
     container: &'a ContainerState,
     range: &'a RangeState,
     settings: &'a ContainerSettings,
     now: Timestamp,
     entries: Vec<Entry>,
     removed: Vec<(Slice, Latest)>,
+    given_up: Vec<Claimed>,
 }
 
 impl Purge<'_> {
@@ -179,7 +185,20 @@ impl Purge<'_> {
         if !self.settings.all_versions_retention.is_zero() {
             self.remember(lsn, range.committed_at, &due)?;
         }
+        if !self.settings.unique_keys.is_empty() {
+            self.give_up_claims(numbering, &due)?;
+        }
         self.removed.push((due.item_key, Latest { lsn, version: None }));
+        Ok(())
+    }
+
+    fn give_up_claims(&mut self, numbering: &Numbering, due: &Due) -> Result<()> {
+        let FeedRecord { id, body, .. } = decode_feed(due)?;
+        let partition = &due.item_key[..due.item_key.len() - id.as_str().len()];
+        let given_up =
+            claims::given_up(self.engine, numbering, self.settings, partition, (&id, body))?;
+        self.entries.extend(given_up.iter().map(claims::entry));
+        self.given_up.extend(given_up);
         Ok(())
     }
 

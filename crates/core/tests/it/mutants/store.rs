@@ -111,6 +111,10 @@ impl Containers for MutantContainers {
         name: &ContainerName,
         settings: ContainerSettings,
     ) -> Result<ContainerInfo> {
+        let mut settings = settings;
+        if self.shared.has(Flaw::UniqueKeysIgnored) {
+            settings.unique_keys.clear();
+        }
         self.memory.create(name, settings).await
     }
 
