@@ -1,5 +1,6 @@
 //! An open container: its ranges, its settings, and what this process knows about it.
 
+mod claims;
 mod commit;
 mod feed;
 mod guards;
@@ -27,7 +28,8 @@ use tokio::sync::Semaphore;
 use crate::Connection;
 use crate::cache::Cache;
 use crate::catalog::{Catalog, ContainerRecord, Found, GuardRecord};
-pub(crate) use crate::container::commit::{effective_of, expiry_scene};
+pub(crate) use crate::container::claims::{Partition, holder};
+pub(crate) use crate::container::commit::effective_of;
 pub(crate) use crate::container::publish::Stored;
 use crate::container::reading::Pulls;
 use crate::container::turns::Turns;

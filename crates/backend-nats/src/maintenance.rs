@@ -12,7 +12,7 @@ use millstream_core::{ContainerSettings, Error, ErrorKind, Result, Timestamp};
 
 use crate::NatsStore;
 use crate::catalog::{Floor, Found, GuardRecord, Written};
-use crate::container::{Range, Shared, Stored, effective_of, expiry_scene, is_held};
+use crate::container::{Partition, Range, Shared, Stored, effective_of, holder, is_held};
 pub(crate) use crate::maintenance::sweep::Sweep;
 use crate::plan::{Known, plan_expiry};
 use crate::record::{ItemRecord, Kind, Mark};
@@ -108,7 +108,11 @@ impl Shared {
         let guards = self.guards().await?;
         for segment in due {
             let scene = Sweeping { range, settings, guards: &guards, now, newest };
-            let next = self.sweep_segment(&scene, segment, done).await?;
+            let mut next = self.sweep_segment(&scene, segment, done).await?;
+            if !settings.unique_keys.is_empty() {
+                let claims = sweep_claims(&scene, segment, done).await?;
+                next = [next, claims].into_iter().flatten().min();
+            }
             range.sweep().swept(segment, newest, next);
         }
         Ok(())
@@ -171,7 +175,10 @@ impl Shared {
         let names = PartitionNames::new(&range.names, &effective, &record.partition_key);
         let known =
             Known { sequence: record.sequence, version: Some(version.clone()), is_over: true };
-        let at = expiry_scene(self, range, &names, record, settings);
+        let partition =
+            Partition { range, names: &names, effective: &effective, key: &record.partition_key };
+        let claims = self.give_up_claims(partition, settings, (&record.id, &known)).await?;
+        let at = self.scene(partition, settings, claims);
         let plan = plan_expiry(&at, &record.id, &known);
         range.cache().forget(&names.item(&record.id));
         if let Stored::At(lsn) = self.store(range, &plan).await? {
@@ -238,4 +245,39 @@ struct Sweeping<'a> {
     guards: &'a [GuardRecord],
     now: Timestamp,
     newest: u64,
+}
+
+/// Removes traces of unique values that were given up, and returns when the next one is due.
+async fn sweep_claims(
+    scene: &Sweeping<'_>,
+    segment: u64,
+    done: &mut Maintained,
+) -> Result<Option<Timestamp>> {
+    let filter = scene.range.names.claims();
+    let (mut next, end) = (Sweep::first(segment), Sweep::first(segment + 1));
+    let mut due: Option<Timestamp> = None;
+    loop {
+        let wire = &scene.range.wire;
+        let run = wire.run(next, Some(&filter), RUN_MESSAGES_MAX, RUN_BYTES_MAX).await?;
+        for message in &run.messages {
+            next = message.sequence + 1;
+            if end <= message.sequence {
+                return Ok(due);
+            }
+            if holder(message)?.is_some() {
+                continue;
+            }
+            let given_up_at = Mark::read(message).map_or(scene.now, |it| it.at);
+            let over = given_up_at.plus(TRACE_KEPT);
+            if over <= scene.now {
+                wire.remove(message.sequence).await?;
+                done.traces += 1;
+            } else {
+                due = [due, Some(over)].into_iter().flatten().min();
+            }
+        }
+        if !run.has_more || run.messages.is_empty() {
+            return Ok(due);
+        }
+    }
 }

@@ -49,6 +49,16 @@ pub(crate) struct Scene<'a> {
     pub(crate) batch: String,
     /// Most bytes of one message.
     pub(crate) part_bytes_max: usize,
+    pub(crate) claims: Vec<ClaimChange>,
+}
+
+/// Which item has the values of a unique key from now on.
+#[derive(Clone, Debug)]
+pub(crate) struct ClaimChange {
+    pub(crate) subject: String,
+    /// The sequence of the newest message.
+    pub(crate) expected: u64,
+    pub(crate) holder: Option<ItemId>,
 }
 
 /// Messages that are stored whole or not at all.
@@ -278,8 +288,8 @@ impl<'a> Draft<'a> {
         self.versions.push((step, record));
     }
 
-    /// Looks come first, then the counter and the history. Items come last: so the newest message
-    /// of a stream is always one that every reader looks at.
+    /// Looks come first, then the counter, unique keys and the history. Items come last: so the
+    /// newest message of a stream is always one that every reader looks at.
     fn finish(self, results: Vec<Planned>) -> Plan {
         let Scene { range, names, partition_key, part_bytes_max, .. } = *self.scene;
         let mut drafts: Vec<(Mark, Outgoing)> = Vec::new();
@@ -291,6 +301,12 @@ impl<'a> Draft<'a> {
             let payload = Bytes::from(self.counter.number.to_string());
             let counter = message(names.sequence.clone(), payload).expecting(self.counter.sequence);
             drafts.push((self.mark(Kind::Sequence, 0), counter));
+        }
+        for ClaimChange { subject, expected, holder } in &self.scene.claims {
+            let payload =
+                holder.as_ref().map_or_else(Bytes::new, |it| it.as_str().to_owned().into());
+            let claim = message(subject.clone(), payload).expecting(*expected);
+            drafts.push((self.mark(Kind::Claim, 0), claim));
         }
         for (place, (step, record)) in self.versions.iter().enumerate() {
             let bytes = record.encode();
@@ -336,6 +352,8 @@ impl<'a> Draft<'a> {
         if counter.is_some() {
             expected.push((names.sequence.clone(), self.counter.sequence));
         }
+        let claims = self.scene.claims.iter().map(|it| (it.subject.clone(), it.expected));
+        expected.extend(claims);
         let batch = self.scene.batch.clone();
         Plan { batch, messages, results, items: planned, counter, expected }
     }
@@ -412,6 +430,7 @@ mod tests {
             at: Timestamp::from_millis(7),
             batch: "b".to_owned(),
             part_bytes_max: 100,
+            claims: Vec::new(),
         };
         let counter = Counter { sequence: 5, number: 2 };
         let plan = plan(&scene, steps.collect(), &view, counter);

@@ -35,16 +35,19 @@ pub(crate) enum Kind {
     Version,
     /// Something that was expected of an item that did not change.
     Look,
+    /// Which item has the values of a unique key.
+    Claim,
 }
 
 impl Kind {
-    const ALL: [(char, Self); 6] = [
+    const ALL: [(char, Self); 7] = [
         ('w', Self::Written),
         ('d', Self::Deleted),
         ('x', Self::Expired),
         ('s', Self::Sequence),
         ('v', Self::Version),
         ('r', Self::Look),
+        ('u', Self::Claim),
     ];
 }
 
@@ -244,7 +247,7 @@ impl ItemRecord {
                 Some(Version { stamp: stamp.with_ttl(mark.ttl), body })
             }
             Kind::Deleted | Kind::Expired => None,
-            Kind::Sequence | Kind::Version | Kind::Look => return None,
+            Kind::Sequence | Kind::Version | Kind::Look | Kind::Claim => return None,
         };
         Some(Self { partition_key, id, sequence: message.sequence, mark, lsn, version })
     }

@@ -176,7 +176,7 @@ impl Containers for NatsStore {
             merge: false,
             retention_guard: true,
             event_sequence: true,
-            unique_keys: false,
+            unique_keys: true,
             durable: true,
             batch_operations_max: BATCH_OPERATIONS_MAX,
             batch_bytes_max: BATCH_BYTES_MAX,
@@ -229,9 +229,6 @@ impl Containers for NatsStore {
         settings: ContainerSettings,
     ) -> Result<ContainerInfo> {
         settings.check()?;
-        if !settings.unique_keys.is_empty() {
-            return Err(no_unique_keys(name));
-        }
         let Inner { connection, catalog, .. } = &*self.inner;
         let (_, database) = self.database(name.database()).await?;
         let subject = catalog.container(database.number, name.container());
@@ -358,11 +355,6 @@ const FIXED_RANGES: &str =
 pub(crate) fn item_bytes_max(connection: &Connection) -> usize {
     let payload = connection.message_bytes_max();
     payload.saturating_sub(MESSAGE_OVERHEAD_BYTES).min(ITEM_BYTES_MAX)
-}
-
-fn no_unique_keys(name: &ContainerName) -> Error {
-    let error = Error::new(ErrorKind::Unsupported, format!("create container \"{name}\""));
-    error.because("unique keys need the embedded store or Cosmos DB; on NATS only ids are unique")
 }
 
 fn interrupted(name: &ContainerName) -> Error {

@@ -8,7 +8,7 @@
 use base64::Engine;
 use base64::alphabet::Alphabet;
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
-use millstream_core::{EffectiveKey, ItemId, PartitionKey};
+use millstream_core::{Claim, EffectiveKey, ItemId, PartitionKey};
 use sha2::{Digest, Sha256};
 
 /// What stands in front of a token that was too long.
@@ -49,6 +49,11 @@ impl RangeNames {
         format!("{}.i.>", self.subject)
     }
 
+    /// Every value of a unique key.
+    pub(crate) fn claims(&self) -> String {
+        format!("{}.u.>", self.subject)
+    }
+
     /// Every version of the history.
     pub(crate) fn versions(&self) -> String {
         format!("{}.v.>", self.subject)
@@ -75,6 +80,7 @@ impl RangeNames {
 #[derive(Clone, Debug)]
 pub(crate) struct PartitionNames {
     items: String,
+    claims: String,
     /// Where the last number of an event is.
     pub(crate) sequence: String,
     /// Whether the partition key does not stand in the subject.
@@ -94,6 +100,7 @@ impl PartitionNames {
         let subject = &range.subject;
         Self {
             items: format!("{subject}.i.{bucket}{token}."),
+            claims: format!("{subject}.u.{bucket}{token}."),
             sequence: format!("{subject}.s.{bucket}{token}"),
             is_hashed,
         }
@@ -101,6 +108,17 @@ impl PartitionNames {
 
     pub(crate) fn item(&self, id: &ItemId) -> String {
         format!("{}{}", self.items, id_token(id))
+    }
+
+    /// Where it says which item has the values of a unique key.
+    pub(crate) fn claim(&self, claim: &Claim) -> String {
+        let bytes = claim.as_bytes();
+        let token = if PLAIN_BYTES_MAX < bytes.len() {
+            format!("{HASHED}{}", hash(bytes))
+        } else {
+            ORDERED.encode(bytes)
+        };
+        format!("{}{token}", self.claims)
     }
 
     /// Every item of the partition.

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use millstream_core::{
     ContainerInfo, ContainerName, ContainerSettings, DatabaseInfo, EffectiveKey, Etag, KeyRange,
-    PartitionKeyDefinition, ResourceId, Result, TimeToLive, Timestamp,
+    PartitionKeyDefinition, ResourceId, Result, TimeToLive, Timestamp, UniqueKey,
 };
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +46,8 @@ pub(crate) struct ContainerRecord {
     all_versions_retention_ms: u64,
     event_type: Option<String>,
     ranges: u32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    unique_keys: Vec<UniqueKey>,
 }
 
 /// Streams that are being made before the record of their container is there, or removed after it
@@ -87,6 +89,7 @@ impl ContainerRecord {
             all_versions_retention_ms: 0,
             event_type: None,
             ranges: settings.ranges,
+            unique_keys: settings.unique_keys.clone(),
         };
         record.with(settings, now)
     }
@@ -113,7 +116,7 @@ impl ContainerRecord {
             all_versions_retention: Duration::from_millis(self.all_versions_retention_ms),
             event_type: self.event_type.clone(),
             ranges: self.ranges,
-            unique_keys: Vec::new(),
+            unique_keys: self.unique_keys.clone(),
         }
     }
 

@@ -1,17 +1,19 @@
 //! Committing a batch: look, decide, publish, and begin anew if somebody else was quicker.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use millstream_core::{
     Batch, BatchOutcome, CheckedBatch, ContainerSettings, EffectiveKey, Error, ErrorKind, Lsn,
-    NewBody, OperationKind, OperationResult, Result, Step, Timestamp,
+    NewBody, OperationKind, OperationResult, Result, Step,
 };
 
+use crate::container::claims::{Partition, changes};
 use crate::container::publish::Stored;
 use crate::container::view::{Current, View};
 use crate::container::{Range, Shared};
-use crate::plan::{Counter, Known, Plan, Scene, only_reads, plan};
+use crate::plan::{ClaimChange, Counter, Known, Plan, Scene, only_reads, plan};
 use crate::record::ItemRecord;
 use crate::store::item_bytes_max;
 use crate::subject::{PartitionNames, short};
@@ -19,6 +21,8 @@ use crate::wire::pause;
 
 /// How often a batch is decided anew because others were quicker.
 const CONFLICTS_MAX: u32 = 200;
+/// Most messages of an atomic batch.
+const MESSAGES_MAX: usize = 1000;
 
 impl Shared {
     pub(super) async fn commit(&self, batch: Batch) -> Result<BatchOutcome> {
@@ -35,9 +39,15 @@ impl Shared {
         };
         let mut must_be_fresh = false;
         for conflicts in 0..CONFLICTS_MAX {
-            let view =
+            let mut view =
                 self.view(range, &names, &effective, &batch, &settings, must_be_fresh).await?;
-            let steps = match self.resolve(range, &batch, &settings, &view) {
+            let partition = Partition {
+                range,
+                names: &names,
+                effective: &effective,
+                key: &batch.partition_key,
+            };
+            let steps = match self.resolve(partition, &batch, &settings, &mut view).await? {
                 Ok(steps) => steps,
                 Err(error) if view.is_fresh => return Err(error),
                 // It may rest on something outdated.
@@ -54,7 +64,10 @@ impl Shared {
                 return self.read_outcome(range, steps).await;
             }
             let counter = self.counter_for(range, &names, &steps, &view, must_be_fresh).await?;
-            let plan = self.plan(range, &names, &batch, &settings, (steps, &view, counter));
+            let claims = changes(&settings, &names, &steps, &view)?;
+            let at = self.scene(partition, &settings, claims);
+            let plan = plan(&at, steps, &view.items, counter);
+            check_count(&plan)?;
             match self.store(range, &plan).await? {
                 Stored::At(lsn) => {
                     self.learn_commit(range, &names, &plan, lsn);
@@ -93,19 +106,32 @@ impl Shared {
         Ok(())
     }
 
-    fn resolve(
+    /// Decides the steps; what a patch comes to may want to know of more unique keys than could be
+    /// foreseen. The outer error is one of looking, the inner one a refusal.
+    async fn resolve(
         &self,
-        range: &Range,
+        partition: Partition<'_>,
         batch: &CheckedBatch,
         settings: &ContainerSettings,
-        view: &View,
-    ) -> Result<Vec<Step>> {
-        let mut current =
-            Current { range: range.number(), view, key: &batch.partition_key, settings };
-        let steps = batch.resolve(settings, &mut current)?;
+        view: &mut View,
+    ) -> Result<Result<Vec<Step>>> {
+        loop {
+            let (range, key) = (partition.range.number(), partition.key);
+            let mut current =
+                Current { range, view: &*view, key, settings, unseen: BTreeSet::new() };
+            let steps = batch.resolve(settings, &mut current);
+            let unseen = current.unseen;
+            if unseen.is_empty() {
+                return Ok(steps.and_then(|steps| self.check_grown(steps)));
+            }
+            self.look_at_claims(partition, settings, unseen, view).await?;
+        }
+    }
+
+    /// A patch may have grown an item beyond what a message can hold.
+    fn check_grown(&self, steps: Vec<Step>) -> Result<Vec<Step>> {
         let bytes_max = item_bytes_max(&self.connection);
         for (index, step) in steps.iter().enumerate() {
-            // A patch may have grown an item beyond what a message can hold.
             if let Step::Write { body: NewBody { bytes, .. }, .. } = step
                 && bytes_max < bytes.len()
             {
@@ -146,24 +172,23 @@ impl Shared {
         self.counter(range, names, must_be_fresh && view.is_fresh).await
     }
 
-    fn plan(
-        &self,
-        range: &Range,
-        names: &PartitionNames,
-        batch: &CheckedBatch,
-        settings: &ContainerSettings,
-        (steps, view, counter): (Vec<Step>, &View, Counter),
-    ) -> Plan {
-        let scene = Scene {
-            range: &range.names,
-            names,
-            partition_key: &batch.partition_key,
+    /// Where and when something is committed.
+    pub(crate) fn scene<'a>(
+        &'a self,
+        partition: Partition<'a>,
+        settings: &'a ContainerSettings,
+        claims: Vec<ClaimChange>,
+    ) -> Scene<'a> {
+        Scene {
+            range: &partition.range.names,
+            names: partition.names,
+            partition_key: partition.key,
             settings,
-            at: range.time(self.clock().now()),
+            at: partition.range.time(self.clock().now()),
             batch: short(self.connection.options().ids.next_id().as_bytes()),
             part_bytes_max: item_bytes_max(&self.connection),
-        };
-        plan(&scene, steps, &view.items, counter)
+            claims,
+        }
     }
 
     fn learn_commit(&self, range: &Range, names: &PartitionNames, plan: &Plan, lsn: u64) {
@@ -205,24 +230,17 @@ fn too_large(bytes: usize, bytes_max: usize) -> Error {
     Error::new(ErrorKind::TooLarge, "store an item").because(reason)
 }
 
-/// What maintenance needs to plan an expiry.
-pub(crate) fn expiry_scene<'a>(
-    shared: &'a Shared,
-    range: &'a Range,
-    names: &'a PartitionNames,
-    record: &'a ItemRecord,
-    settings: &'a ContainerSettings,
-) -> Scene<'a> {
-    let now: Timestamp = shared.clock().now();
-    Scene {
-        range: &range.names,
-        names,
-        partition_key: &record.partition_key,
-        settings,
-        at: range.time(now),
-        batch: short(shared.connection.options().ids.next_id().as_bytes()),
-        part_bytes_max: item_bytes_max(&shared.connection),
+/// Refuses a commit that the server would not take at once.
+fn check_count(plan: &Plan) -> Result<()> {
+    let count = plan.messages.len();
+    if count <= MESSAGES_MAX {
+        return Ok(());
     }
+    let reason = format!(
+        "its {count} messages exceed the {MESSAGES_MAX} that a NATS server takes at once; send \
+         fewer operations"
+    );
+    Err(Error::new(ErrorKind::TooLarge, "commit a batch").because(reason))
 }
 
 /// The effective key of an item that was found in a stream.

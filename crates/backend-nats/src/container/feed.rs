@@ -229,7 +229,9 @@ impl Page<'_> {
             (FeedMode::AllVersions, Kind::Version) => self.version(message, &mark, lsn)?,
             (FeedMode::LatestVersion, Kind::Version)
             | (FeedMode::AllVersions, Kind::Written)
-            | (_, Kind::Deleted | Kind::Expired | Kind::Sequence | Kind::Look) => None,
+            | (_, Kind::Deleted | Kind::Expired | Kind::Sequence | Kind::Look | Kind::Claim) => {
+                None
+            }
         };
         let Some(change) = change.filter(|it| self.cursor.since <= Some(it.committed_at)) else {
             return Ok(());

@@ -1,6 +1,6 @@
 //! Looking at items and counters, freshly or from memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use millstream_core::{
@@ -8,18 +8,20 @@ use millstream_core::{
     ErrorKind, Etag, Item, ItemId, PartitionKey, Result,
 };
 
+use crate::container::claims::{Claims, Held, Partition, foreseen};
 use crate::container::{Range, Shared};
 use crate::plan::{Counter, Known};
 use crate::record::{ItemRecord, Mark};
 use crate::subject::PartitionNames;
 
 /// Items that are looked at side by side.
-const LOOKS_AT_ONCE: usize = 16;
+pub(super) const LOOKS_AT_ONCE: usize = 16;
 
 /// What a batch rests on.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) items: BTreeMap<ItemId, Known>,
+    pub(super) claims: Claims,
     /// Whether all of it was asked for just now; only then may a batch be refused because of it.
     pub(super) is_fresh: bool,
 }
@@ -62,7 +64,7 @@ impl Shared {
         settings: &ContainerSettings,
         must_be_fresh: bool,
     ) -> Result<View> {
-        let mut view = View { items: BTreeMap::new(), is_fresh: true };
+        let mut view = View { items: BTreeMap::new(), claims: Claims::new(), is_fresh: true };
         let mut missing: Vec<&ItemId> = Vec::new();
         for operation in &batch.operations {
             let id = &operation.id;
@@ -96,6 +98,9 @@ impl Shared {
         for known in view.items.values_mut() {
             known.is_over = self.is_over(known, effective, settings).await?;
         }
+        let foreseen = foreseen(settings, batch, &view.items)?;
+        let partition = Partition { range, names, effective, key: &batch.partition_key };
+        self.look_at_claims(partition, settings, foreseen, &mut view).await?;
         Ok(view)
     }
 
@@ -132,6 +137,8 @@ pub(super) struct Current<'a> {
     pub(super) view: &'a View,
     pub(super) key: &'a PartitionKey,
     pub(super) settings: &'a ContainerSettings,
+    /// Claims that were asked for and that the view does not have.
+    pub(super) unseen: BTreeSet<Claim>,
 }
 
 impl CurrentItems for Current<'_> {
@@ -149,8 +156,11 @@ impl CurrentItems for Current<'_> {
         Ok(self.item(id)?.map(|it| it.etag))
     }
 
-    fn holder(&mut self, _: &Claim) -> Result<Option<ItemId>> {
-        // No container here has unique keys.
-        Ok(None)
+    fn holder(&mut self, claim: &Claim) -> Result<Option<ItemId>> {
+        let held = self.view.claims.get(claim);
+        if held.is_none() {
+            self.unseen.insert(claim.clone());
+        }
+        Ok(held.and_then(Held::live_holder))
     }
 }

@@ -11,3 +11,4 @@ mod leftovers;
 mod reading;
 mod single;
 mod starting;
+mod unique_keys;

@@ -154,11 +154,12 @@ pub(super) async fn obligation_01_an_expired_item_gives_its_unique_values_back(
     // Purging takes nothing from those who came after.
     scene.refused(one(Operation::create(person("k", "5", "1@x"))), TAKEN, Some(0)).await;
     scene.refused(one(Operation::create(person("k", "5", "new@x"))), TAKEN, Some(0)).await;
-    for (id, email) in [("5", "2@x"), ("6", "3@x")] {
+    // One that was purged and comes back with other values has lost the old ones all the same.
+    for (id, email) in [("3", "newer@x"), ("5", "2@x"), ("6", "3@x")] {
         scene.commit_one("k", Operation::create(person("k", id, email))).await;
     }
     let scene = scene.reopened(subject).await;
-    for email in ["1@x", "2@x", "3@x", "new@x"] {
+    for email in ["1@x", "2@x", "3@x", "new@x", "newer@x"] {
         scene.refused(one(Operation::create(person("k", "7", email))), TAKEN, Some(0)).await;
     }
 }

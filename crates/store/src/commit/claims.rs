@@ -108,3 +108,61 @@ impl Commit<'_> {
         Ok(claimed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use millstream_core::conformance::block_on;
+    use millstream_core::{
+        Batch, ContainerName, Containers, ManualClock, Operation, PartitionKeyDefinition,
+        TimeToLive, Timestamp, UniqueKey,
+    };
+
+    use super::*;
+    use crate::view::Section;
+    use crate::{Store, StoreOptions};
+
+    /// Entries of all claims in the store.
+    fn claims(store: &Store) -> usize {
+        let to = vec![u8::MAX; 5];
+        let section = Section { table: Table::Sequences, from: Vec::new(), to };
+        store.inner.engine.view(vec![section], |_| usize::MAX).entries(0).count()
+    }
+
+    #[test]
+    fn nothing_is_left_of_an_item_that_was_deleted_replaced_or_purged() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let clock = Arc::new(ManualClock::starting_at(Timestamp::from_millis(1_700_000_000_000)));
+        let options = StoreOptions::default().clock(clock.clone()).maintenance_interval(None);
+        let store = Store::open_with(directory.path(), options).expect("it opens");
+        block_on(store.create_database("d")).expect("it is new");
+        let name = ContainerName::new("d", "c").expect("a name");
+        let settings = ContainerSettings::new(PartitionKeyDefinition::hash("/pk").expect("a path"))
+            .default_ttl(TimeToLive::Never)
+            .unique_key(UniqueKey::new(["/u"]).expect("a path"));
+        block_on(store.create(&name, settings)).expect("it is new");
+        let container = block_on(store.open(&name)).expect("it exists");
+        let commit = |operation: Operation| {
+            block_on(container.documents.commit(Batch::new("k").with(operation))).expect("it may");
+        };
+        let body =
+            |id: &str, value: u32| format!(r#"{{"id":"{id}","pk":"k","u":{value},"ttl":5}}"#);
+        for (id, value) in [("1", 1), ("2", 2), ("3", 3)] {
+            commit(Operation::create(body(id, value)));
+        }
+        assert_eq!(claims(&store), 3);
+        commit(Operation::upsert(body("1", 10)));
+        commit(Operation::delete(ItemId::new("2").expect("an id")));
+        assert_eq!(claims(&store), 2);
+        clock.advance(Duration::from_secs(6));
+        commit(Operation::create(body("4", 3)));
+        store.maintain().expect("it goes through");
+        // That of the item which took over from one that had expired.
+        assert_eq!(claims(&store), 1);
+        clock.advance(Duration::from_secs(6));
+        store.maintain().expect("it goes through");
+        assert_eq!(claims(&store), 0);
+    }
+}

@@ -10,7 +10,7 @@ use millstream_core::{
     Batch, BatchOutcome, ChangeKind, Container, ContainerName, ContainerSettings, Containers,
     Effect, Error, ErrorKind, FeedMode, IfNoneMatch, ItemId, KeyRange, ManualClock, Operation,
     OperationResult, PageSize, PartitionKeyDefinition, Patch, PatchOperation, Result, ScanScope,
-    StartFrom, TimeToLive, Timestamp,
+    StartFrom, TimeToLive, Timestamp, UniqueKey,
 };
 use millstream_store::{Disk, Durability, Store, StoreOptions, SystemDisk};
 use tempfile::TempDir;
@@ -83,6 +83,9 @@ impl World {
         settings.default_ttl = self.random.ttl();
         if self.random.below(2) == 0 {
             settings.all_versions_retention = Duration::from_secs(3600);
+        }
+        if self.random.below(2) == 0 {
+            settings = settings.unique_key(UniqueKey::new(["/n"]).expect("a path"));
         }
         settings
     }
@@ -257,6 +260,7 @@ impl World {
     fn observe(&self, store: &dyn Containers) -> Observed {
         let container = self.open_container(store);
         let mut observed = Observed {
+            default_ttl: container.info.settings.default_ttl,
             ranges: block_on(container.feed.ranges())
                 .expect("ranges")
                 .into_iter()
@@ -330,6 +334,7 @@ impl World {
 /// per partition key.
 #[derive(Debug, Default, PartialEq)]
 struct Observed {
+    default_ttl: Option<TimeToLive>,
     ranges: Vec<KeyRange>,
     items: Vec<(String, String, Option<u64>, Option<Timestamp>)>,
     latest: BTreeMap<String, Vec<Shown>>,
@@ -427,7 +432,7 @@ impl Random {
         let filler = "x".repeat(self.index(2000));
         format!(
             r#"{{"id":"{id}","key":"{key}","n":{}{ttl}{kind},"filler":"{filler}"}}"#,
-            self.below(1000)
+            self.below(12)
         )
     }
 }
