@@ -46,8 +46,8 @@ pub(crate) struct ContainerWire {
 
 #[derive(Deserialize)]
 struct UniqueKeysWire {
-    #[serde(rename = "uniqueKeys", default)]
-    keys: Vec<UniqueKey>,
+    #[serde(rename = "uniqueKeys")]
+    keys: Option<Vec<UniqueKey>>,
 }
 
 #[derive(Deserialize)]
@@ -73,7 +73,7 @@ impl ContainerWire {
             .all_versions_retention(Duration::from_secs(retention))
             .ranges(u32::try_from(ranges).unwrap_or(u32::MAX));
         settings.default_ttl = self.default_ttl.map(TimeToLive::new).transpose()?;
-        settings.unique_keys = self.unique_keys.map_or_else(Vec::new, |it| it.keys);
+        settings.unique_keys = self.unique_keys.and_then(|it| it.keys).unwrap_or_default();
         Ok(ContainerInfo {
             name: ContainerName::new(database, &self.id)?,
             resource_id: ResourceId { database: database_number, container },

@@ -181,11 +181,15 @@ impl Shared {
         let at = self.scene(partition, settings, claims);
         let plan = plan_expiry(&at, &record.id, &known);
         range.cache().forget(&names.item(&record.id));
-        if let Stored::At(lsn) = self.store(range, &plan).await? {
-            done.expired += 1;
-            self.announce(range, lsn).await;
+        match self.store(range, &plan).await? {
+            Stored::At(lsn) => {
+                done.expired += 1;
+                self.announce(range, lsn).await;
+                Ok(None)
+            }
+            // The item was written anew, or only what it holds has changed hands.
+            Stored::Conflict => Ok(Some(now)),
         }
-        Ok(None)
     }
 
     /// Notes which versions are no longer kept, and only then removes them.

@@ -49,7 +49,16 @@ pub(crate) struct Scene<'a> {
     pub(crate) batch: String,
     /// Most bytes of one message.
     pub(crate) part_bytes_max: usize,
+    pub(crate) claims: ClaimChanges,
+}
+
+/// What becomes of unique keys.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClaimChanges {
     pub(crate) claims: Vec<ClaimChange>,
+    /// Items that have expired and lose what they held. They are removed, so that no other TTL
+    /// and no reader that begins to hold events can bring them back.
+    pub(crate) rested: BTreeMap<ItemId, Known>,
 }
 
 /// Which item has the values of a unique key from now on.
@@ -158,6 +167,9 @@ pub(crate) fn plan(
             Step::NotModified => Planned::Done(OperationResult::NotModified),
         });
     }
+    for (id, known) in &scene.claims.rested {
+        draft.expire(id, known);
+    }
     // An item that is only read must still be what it was when the others are written.
     for (id, known) in view {
         if !draft.touched.contains_key(id) {
@@ -170,8 +182,7 @@ pub(crate) fn plan(
 /// Removes an item whose time is over.
 pub(crate) fn plan_expiry(scene: &Scene<'_>, id: &ItemId, known: &Known) -> Plan {
     let mut draft = Draft::new(scene, Counter::default());
-    let visible = Known { is_over: false, ..known.clone() };
-    draft.delete(0, id, &BTreeMap::from([(id.clone(), visible)]), VersionKind::Expired);
+    draft.expire(id, known);
     draft.finish(Vec::new())
 }
 
@@ -250,6 +261,12 @@ impl<'a> Draft<'a> {
         self.remember(step, kind, id, None, previous);
     }
 
+    fn expire(&mut self, id: &ItemId, known: &Known) {
+        let visible = Known { is_over: false, ..known.clone() };
+        let view = BTreeMap::from([(id.clone(), visible)]);
+        self.delete(0, id, &view, VersionKind::Expired);
+    }
+
     /// Takes out what the item held so far. One that has expired leaves the history first.
     fn touch(
         &mut self,
@@ -302,7 +319,7 @@ impl<'a> Draft<'a> {
             let counter = message(names.sequence.clone(), payload).expecting(self.counter.sequence);
             drafts.push((self.mark(Kind::Sequence, 0), counter));
         }
-        for ClaimChange { subject, expected, holder } in &self.scene.claims {
+        for ClaimChange { subject, expected, holder } in &self.scene.claims.claims {
             let payload =
                 holder.as_ref().map_or_else(Bytes::new, |it| it.as_str().to_owned().into());
             let claim = message(subject.clone(), payload).expecting(*expected);
@@ -352,7 +369,7 @@ impl<'a> Draft<'a> {
         if counter.is_some() {
             expected.push((names.sequence.clone(), self.counter.sequence));
         }
-        let claims = self.scene.claims.iter().map(|it| (it.subject.clone(), it.expected));
+        let claims = self.scene.claims.claims.iter().map(|it| (it.subject.clone(), it.expected));
         expected.extend(claims);
         let batch = self.scene.batch.clone();
         Plan { batch, messages, results, items: planned, counter, expected }
@@ -430,7 +447,7 @@ mod tests {
             at: Timestamp::from_millis(7),
             batch: "b".to_owned(),
             part_bytes_max: 100,
-            claims: Vec::new(),
+            claims: ClaimChanges::default(),
         };
         let counter = Counter { sequence: 5, number: 2 };
         let plan = plan(&scene, steps.collect(), &view, counter);

@@ -166,6 +166,14 @@ impl Migration {
     /// The container in the target, with the same settings.
     async fn ensure(&self, source: &Container) -> Result<Container> {
         let (name, settings) = (&source.info.name, source.info.settings.clone());
+        if !settings.unique_keys.is_empty() {
+            // The feed does not show deletes, so a value may be copied before the copy of the item
+            // that had it has gone.
+            return Err(Failure::other(format!(
+                "{name} has unique keys, which a copy that follows the feed would violate on its \
+                 way; create it in the target and use export and import while nobody writes"
+            )));
+        }
         unless_exists(self.target.create_database(name.database()).await)?;
         unless_exists(self.target.create(name, settings).await)?;
         let target = self.target.open(name).await?;

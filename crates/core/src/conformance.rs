@@ -183,6 +183,7 @@ macro_rules! each_obligation {
             unique_keys obligation_01_what_is_missing_is_unique_too;
             unique_keys obligation_01_unique_keys_hold_from_step_to_step;
             unique_keys obligation_01_an_expired_item_gives_its_unique_values_back;
+            unique_keys obligation_01_what_lost_its_unique_values_does_not_come_back;
             unique_keys obligation_01_unique_values_stay_held_by_all_means;
             unique_keys obligation_01_one_of_many_claimers_wins;
             batches obligation_02_each_operation_does_what_it_says;

@@ -164,8 +164,9 @@ impl ContainerSettings {
         if self.event_type.as_ref().is_some_and(|it| it.is_empty() || 255 < it.len()) {
             return refused("the event type must have 1 to 255 bytes");
         }
-        if UniqueKey::COUNT_MAX < self.unique_keys.len() {
-            return refused("a container has at most 10 unique keys");
+        let paths: usize = self.unique_keys.iter().map(|it| it.paths().len()).sum();
+        if UniqueKey::COUNT_MAX < self.unique_keys.len() || UniqueKey::PATHS_MAX < paths {
+            return refused("a container has at most 10 unique keys with 16 paths altogether");
         }
         Ok(())
     }

@@ -40,7 +40,7 @@ struct Wire {
 impl UniqueKey {
     /// Most unique keys of a container.
     pub const COUNT_MAX: usize = 10;
-    /// Most paths of a unique key.
+    /// Most paths of all unique keys of a container together, as in Cosmos DB.
     pub const PATHS_MAX: usize = 16;
 
     /// Paths such as `/a/b`, in the form that partition keys have.

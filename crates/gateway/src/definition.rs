@@ -6,6 +6,7 @@ use std::time::Duration;
 use millstream_core::{
     ContainerInfo, ContainerSettings, HashKind, PartitionKeyDefinition, TimeToLive, UniqueKey,
 };
+use millstream_query::ComputedProperties;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -130,9 +131,7 @@ fn check_supported(body: &Map<String, Value>) -> Result<(), Refusal> {
     let is_filled = |value: Option<&Value>| {
         value.is_some_and(|it| it.as_array().is_some_and(|it| !it.is_empty()))
     };
-    if is_filled(body.get("computedProperties")) {
-        return Err(Refusal::bad_request("computed properties are not supported"));
-    }
+    computed_properties(body)?;
     if is_filled(body.get("clientEncryptionPolicy").and_then(|it| it.get("includedPaths"))) {
         let message = "client encryption is not supported: items would be stored as they are sent";
         return Err(Refusal::bad_request(message));
@@ -201,14 +200,42 @@ fn retention(body: &Map<String, Value>) -> Result<Duration, Refusal> {
     }
 }
 
+/// The computed properties of a definition. They are only given back, and used by queries.
+pub(crate) fn computed_properties(
+    definition: &Map<String, Value>,
+) -> Result<ComputedProperties, Refusal> {
+    let list = match definition.get("computedProperties") {
+        None | Some(Value::Null) => return Ok(ComputedProperties::default()),
+        Some(value) => value.as_array().map(Vec::as_slice),
+    };
+    let text = |it: &'_ Value, name: &str| it.get(name).and_then(Value::as_str).map(str::to_owned);
+    let pair = |it: &Value| Some((text(it, "name")?, text(it, "query")?));
+    let pairs: Option<Vec<(String, String)>> =
+        list.and_then(|list| list.iter().map(pair).collect());
+    let Some(pairs) = pairs else {
+        return Err(Refusal::bad_request(
+            "computedProperties has to be like \
+             [{\"name\":\"lower\",\"query\":\"SELECT VALUE LOWER(c.name) FROM c\"}]",
+        ));
+    };
+    let pairs = pairs.iter().map(|(name, query)| (name.as_str(), query.as_str()));
+    Ok(ComputedProperties::new(pairs)?)
+}
+
 fn unique_keys(policy: Option<&Value>) -> Result<Vec<UniqueKey>, Refusal> {
-    let keys = policy.and_then(|it| it.get("uniqueKeys")).filter(|it| !it.is_null());
-    let Some(keys) = keys else { return Ok(Vec::new()) };
-    Vec::<UniqueKey>::deserialize(keys).map_err(|error| {
+    let Some(policy) = policy.filter(|it| !it.is_null()) else { return Ok(Vec::new()) };
+    let refused = |reason: &str| {
         Refusal::bad_request(format!(
-            "the uniqueKeyPolicy is not like {{\"uniqueKeys\":[{{\"paths\":[\"/a\"]}}]}}: {error}"
+            "the uniqueKeyPolicy is not like {{\"uniqueKeys\":[{{\"paths\":[\"/a\"]}}]}}: {reason}"
         ))
-    })
+    };
+    if !policy.is_object() {
+        return Err(refused("it is no object"));
+    }
+    match policy.get("uniqueKeys").filter(|it| !it.is_null()) {
+        None => Ok(Vec::new()),
+        Some(keys) => Vec::deserialize(keys).map_err(|error| refused(&error.to_string())),
+    }
 }
 
 /// The indexing policy with everything that clients expect to be there.
@@ -298,6 +325,17 @@ mod tests {
             );
             check_refused(&body, "uniqueKeyPolicy");
         }
+        let policy = r#"{"id":"c","partitionKey":{"paths":["/a"]},"uniqueKeyPolicy":5}"#;
+        check_refused(policy, "uniqueKeyPolicy");
+        for computed in ["1", "[1]", r#"[{"name":"x"}]"#, r#"[{"name":1,"query":"SELECT 1"}]"#] {
+            let body = format!(
+                r#"{{"id":"c","partitionKey":{{"paths":["/a"]}},"computedProperties":{computed}}}"#
+            );
+            check_refused(&body, "computedProperties");
+        }
+        let computed = r#"{"id":"c","partitionKey":{"paths":["/a"]},
+            "computedProperties":[{"name":"x","query":"SELECT VALUE POWERR(c.a) FROM c"}]}"#;
+        check_refused(computed, "POWERR");
         let encrypted = r#"{"id":"c","partitionKey":{"paths":["/a"]},
             "clientEncryptionPolicy":{"includedPaths":[{"path":"/b"}]}}"#;
         check_refused(encrypted, "client encryption");

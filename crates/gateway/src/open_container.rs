@@ -8,6 +8,7 @@ use millstream_core::{
     ChangeFeed, Container, ContainerInfo, ContainerSettings, Cursor, Documents, EffectiveKey,
     FeedMode, KeyRange, Lsn, PartitionKey, RangeId, RangeInfo, StartFrom,
 };
+use millstream_query::ComputedProperties;
 
 use crate::lines::Lines;
 use crate::refusal::{Refusal, sub_status};
@@ -29,6 +30,8 @@ pub(crate) struct OpenContainer {
     pub(crate) self_link: String,
     /// The headers that tell [`Self::name_path`] and [`Self::rid`].
     paths: Lines,
+    /// Properties that queries may name although they are not stored.
+    pub(crate) computed: ComputedProperties,
     /// What it may cost in a second, perhaps together with others of its database.
     pub(crate) throttle: Arc<Throttle>,
     ranges: RwLock<Arc<Vec<Range>>>,
@@ -60,6 +63,7 @@ impl Range {
 impl OpenContainer {
     pub(crate) async fn new(
         container: Container,
+        computed: ComputedProperties,
         throttle: Arc<Throttle>,
     ) -> Result<Self, Refusal> {
         let info = &container.info;
@@ -76,6 +80,7 @@ impl OpenContainer {
             paths,
             name_path,
             rid,
+            computed,
             throttle,
             ranges: RwLock::new(Arc::new(ranges.into_iter().map(Range::new).collect())),
             container,

@@ -31,7 +31,7 @@ const ASKED_RANGES_MAX: usize = 16;
 pub(crate) async fn execute(call: Call<'_>) -> Answer {
     let Call { state, request, container, .. } = call;
     let started = state.clock.monotonic();
-    let specification = Specification::from_json(&request.body)?;
+    let specification = Specification::from_json_with(&request.body, &container.computed)?;
     let scope = Scope::read(request, container).await?;
     check_crossing(request, container, &scope, &specification)?;
     let keys = scope.keys(container)?;
@@ -174,7 +174,8 @@ fn used(path: &str) -> Value {
 
 /// `POST …/docs` for the plan of a query.
 pub(crate) async fn plan(call: Call<'_>) -> Answer {
-    let specification = Specification::from_json(&call.request.body)?;
+    let computed = &call.container.computed;
+    let specification = Specification::from_json_with(&call.request.body, computed)?;
     let definition = &call.container.settings().partition_key;
     let plan = specification.query.plan(definition, &specification.parameters)?;
     check_features(call.request, &plan.features())?;

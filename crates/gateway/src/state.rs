@@ -10,6 +10,7 @@ use millstream_core::{
 
 use crate::auth::Verified;
 use crate::catalog::{Catalog, Owner};
+use crate::definition;
 use crate::management::Operations;
 use crate::open_container::OpenContainer;
 use crate::options::GatewayOptions;
@@ -208,8 +209,11 @@ impl State {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let throttle = self.throttle(container.info.resource_id).await?;
-        Ok(Some(Arc::new(OpenContainer::new(container, throttle).await?)))
+        let id = container.info.resource_id;
+        let entry = self.catalog.read(Owner::Container(id)).await?;
+        let computed = definition::computed_properties(&entry.definition)?;
+        let throttle = self.throttle(id).await?;
+        Ok(Some(Arc::new(OpenContainer::new(container, computed, throttle).await?)))
     }
 
     async fn throttle(&self, id: ResourceId) -> Result<Arc<Throttle>, Refusal> {

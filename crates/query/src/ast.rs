@@ -312,7 +312,28 @@ impl Select {
     }
 }
 
+impl Step {
+    /// The name of a property, however it is written.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "no other expression is a constant name")]
+    pub(crate) fn constant(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Property(name) => Some(name),
+            Self::Index(index) => match &**index {
+                Expression::Literal(Value::String(name)) => Some(name),
+                _ => None,
+            },
+        }
+    }
+}
+
 impl Source {
+    /// Whether its rows are the items of the container.
+    pub(crate) fn is_item(&self) -> bool {
+        let is_whole =
+            matches!(&self.collection, Collection::Root { steps, .. } if steps.is_empty());
+        is_whole && !self.is_iterated
+    }
+
     /// The rows that one value of the collection gives.
     ///
     /// After IN the elements of an array are the rows. What is no array gives none, unless it is a
@@ -338,13 +359,7 @@ impl ListItem {
         }
         match &self.expression {
             Expression::Name { name, .. } => Some(name.clone()),
-            Expression::Path { steps, .. } => match steps.last()? {
-                Step::Property(name) => Some(name.clone()),
-                Step::Index(index) => match &**index {
-                    Expression::Literal(Value::String(name)) => Some(name.clone()),
-                    _ => None,
-                },
-            },
+            Expression::Path { steps, .. } => steps.last()?.constant().cloned(),
             _ => None,
         }
     }

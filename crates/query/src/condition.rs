@@ -6,7 +6,7 @@ use millstream_core::Timestamp;
 use crate::ast::Select;
 use crate::error::{Error, Result};
 use crate::evaluate::Evaluator;
-use crate::{Limits, Parameters, json, parser, query, resolve};
+use crate::{ComputedProperties, Limits, Parameters, json, parser, query, resolve};
 
 /// The condition of a patch: `FROM c WHERE c.stock > 0`. Cheap to clone.
 ///
@@ -33,7 +33,8 @@ impl Condition {
     pub fn parse(text: &str) -> Result<Self> {
         query::check_size(text)?;
         let mut select = parser::condition(text)?;
-        Parameters::default().check(&resolve::query(&mut select)?)?;
+        Parameters::default()
+            .check(&resolve::query(&mut select, &ComputedProperties::default())?)?;
         if select.is_blocking() || select.is_limited() {
             return Err(Error::meaningless(
                 select.position,

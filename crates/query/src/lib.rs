@@ -70,6 +70,7 @@ mod access;
 mod aggregate;
 mod ast;
 mod compare;
+mod computed;
 mod condition;
 mod continuation;
 mod datetime;
@@ -93,6 +94,7 @@ mod select;
 mod usage;
 mod value;
 
+pub use crate::computed::ComputedProperties;
 pub use crate::condition::Condition;
 pub use crate::error::{Error, ErrorKind, Position, Result};
 pub use crate::parameters::{Parameters, ResumeFilter, Specification};

@@ -7,7 +7,7 @@ use crate::ast::Count;
 use crate::error::{Error, Position, Result};
 use crate::resolve::Named;
 use crate::value::Value;
-use crate::{Query, json};
+use crate::{ComputedProperties, Query, json};
 
 /// Most parameters of a query.
 const PARAMETERS_MAX: usize = 10_000;
@@ -57,6 +57,15 @@ impl Specification {
     ///
     /// `Invalid` if it is not of that form; otherwise as for [`Query::parse`].
     pub fn from_json(body: &[u8]) -> Result<Self> {
+        Self::from_json_with(body, &ComputedProperties::default())
+    }
+
+    /// As [`Specification::from_json`], over a container that has computed properties.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if it is not of that form; otherwise as for [`Query::parse_with`].
+    pub fn from_json_with(body: &[u8], computed: &ComputedProperties) -> Result<Self> {
         let value = read(body)?;
         let text = value.property("query");
         let Some(text) = text.as_str() else {
@@ -68,7 +77,7 @@ impl Specification {
             None => None,
         };
         Ok(Self {
-            query: Query::parse(text)?,
+            query: Query::parse_with(text, computed)?,
             parameters: Parameters::from_value(&value.property("parameters"))?,
             resume,
         })

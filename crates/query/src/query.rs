@@ -8,7 +8,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::evaluate::Evaluator;
 use crate::resolve::Named;
 use crate::{
-    Joining, Limits, Page, Parameters, Plan, Request, access, json, page, parser, plan, resolve,
+    ComputedProperties, Joining, Limits, Page, Parameters, Plan, Request, access, json, page,
+    parser, plan, resolve,
 };
 
 /// Most bytes of the text of a query, as in Azure Cosmos DB.
@@ -43,9 +44,19 @@ impl Query {
     /// means nothing, for example because of an unknown name; `Unsupported` for functions that are
     /// not there; `TooLarge` beyond [`QUERY_BYTES_MAX`].
     pub fn parse(text: &str) -> Result<Self> {
+        Self::parse_with(text, &ComputedProperties::default())
+    }
+
+    /// Reads a query over a container that has computed properties.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Query::parse`]; `TooLarge` if the query would be beyond [`QUERY_BYTES_MAX`] with
+    /// the computed properties that it names written out.
+    pub fn parse_with(text: &str, computed: &ComputedProperties) -> Result<Self> {
         check_size(text)?;
         let mut select = parser::query(text)?;
-        let named = Arc::new(resolve::query(&mut select)?);
+        let named = Arc::new(resolve::query(&mut select, computed)?);
         Ok(Self { text: text.into(), select: Arc::new(select), named })
     }
 

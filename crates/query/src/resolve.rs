@@ -7,6 +7,7 @@ use crate::ast::walk::Part;
 use crate::ast::{Aggregate, Collection, Count, Expression, Projection, Select, Step, names};
 use crate::error::{Error, Position, Result};
 use crate::value::Value;
+use crate::{ComputedProperties, QUERY_BYTES_MAX};
 
 /// Most sources of one FROM; each JOIN multiplies the rows.
 const SOURCES_MAX: usize = 16;
@@ -15,22 +16,33 @@ const SOURCES_MAX: usize = 16;
 pub(crate) type Named = BTreeMap<Arc<str>, Position>;
 
 /// Resolves a whole query; returns its parameters.
-pub(crate) fn query(select: &mut Select) -> Result<Named> {
-    let parameters = BTreeMap::new();
-    let mut resolver = Resolver { names: Vec::new(), aggregates: None, parameters };
+pub(crate) fn query(select: &mut Select, computed: &ComputedProperties) -> Result<Named> {
+    let mut resolver = Resolver {
+        names: Vec::new(),
+        items: Vec::new(),
+        computed,
+        computed_bytes: 0,
+        aggregates: None,
+        parameters: BTreeMap::new(),
+    };
     resolver.select(select)?;
     Ok(resolver.parameters)
 }
 
-struct Resolver {
+struct Resolver<'a> {
     /// The sources in scope, outermost first; the place is the slot.
     names: Vec<Arc<str>>,
+    /// Whether each of them is an item of the container.
+    items: Vec<bool>,
+    computed: &'a ComputedProperties,
+    /// Of the text of computed properties that were written out so far.
+    computed_bytes: usize,
     /// Where aggregates go, if they may stand here.
     aggregates: Option<Vec<Aggregate>>,
     parameters: Named,
 }
 
-impl Resolver {
+impl Resolver<'_> {
     fn select(&mut self, select: &mut Select) -> Result<()> {
         let outer_names = self.names.len();
         let outer_aggregates = self.aggregates.take();
@@ -51,6 +63,7 @@ impl Resolver {
                 return Err(Error::meaningless(source.position, reason));
             }
             self.names.push(source.alias.clone());
+            self.items.push(source.is_item());
         }
         if let Some(filter) = &mut select.filter {
             self.expression(filter)?;
@@ -64,7 +77,14 @@ impl Resolver {
             Projection::Value(expression) => self.expression(expression)?,
             Projection::List(list) => {
                 select.names = names(list);
-                list.iter_mut().try_for_each(|item| self.expression(&mut item.expression))?;
+                for (item, name) in list.iter_mut().zip(&select.names) {
+                    let was_named = item.name().is_some();
+                    self.expression(&mut item.expression)?;
+                    // A computed property is called as before it was written out.
+                    if was_named && item.name().as_ref() != Some(name) {
+                        item.alias = Some(name.clone());
+                    }
+                }
             }
         }
         select.aggregates = self.aggregates.take().unwrap_or_default();
@@ -81,6 +101,7 @@ impl Resolver {
             select.aggregates.truncate(of_projection);
         }
         self.names.truncate(outer_names);
+        self.items.truncate(outer_names);
         self.aggregates = outer_aggregates;
         check(select, outer_names)
     }
@@ -131,7 +152,33 @@ impl Resolver {
         expression.each_child_mut(&mut |part| match part {
             Part::Expression(child) => self.expression(child),
             Part::Select(inner) => self.select(inner),
-        })
+        })?;
+        self.write_out(expression)
+    }
+
+    /// Puts what a computed property stands for in its place.
+    fn write_out(&mut self, expression: &mut Expression) -> Result<()> {
+        let Expression::Path { base, steps } = expression else { return Ok(()) };
+        let Expression::Name { name, slot, .. } = &**base else { return Ok(()) };
+        let Some(property) = steps.first().and_then(Step::constant) else { return Ok(()) };
+        if !self.items[*slot] {
+            return Ok(());
+        }
+        let Some((computed, bytes)) = self.computed.get(property, name, *slot) else {
+            return Ok(());
+        };
+        self.computed_bytes += bytes;
+        if QUERY_BYTES_MAX < self.computed_bytes {
+            let reason = format!("its computed properties take more than {QUERY_BYTES_MAX} bytes");
+            return Err(Error::too_large(reason));
+        }
+        if steps.len() == 1 {
+            *expression = computed;
+        } else {
+            **base = computed;
+            steps.remove(0);
+        }
+        Ok(())
     }
 }
 

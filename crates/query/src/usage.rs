@@ -140,13 +140,13 @@ impl Finder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{parser, resolve};
+    use crate::{ComputedProperties, parser, resolve};
 
     /// The properties but `_rid`, or `*` for all, or `-` for none and no copy either.
     #[track_caller]
     fn check(query: &str, expected: &str) {
         let mut select = parser::query(query).unwrap();
-        resolve::query(&mut select).unwrap();
+        resolve::query(&mut select, &ComputedProperties::default()).unwrap();
         let found = match usage(&select) {
             Usage::Nothing => "-".to_owned(),
             Usage::Whole => "*".to_owned(),

@@ -120,6 +120,11 @@ impl<'a> Request<'a> {
         &self.keys[0][..self.partition_bytes]
     }
 
+    /// The key of any item of the partition.
+    fn item_key(&self, id: &ItemId) -> Slice {
+        Slice::from([self.partition(), id.as_str().as_bytes()].concat())
+    }
+
     /// The key of the event number of the partition.
     fn sequence_key(&self) -> Slice {
         Slice::from(self.partition())
@@ -160,7 +165,9 @@ impl<'a> Request<'a> {
         let rests_on = current.slots.iter().map(|it| it.lsn).max().unwrap_or(0);
         let steps = match self.batch.resolve(&self.info.settings, &mut current) {
             Ok(steps) => steps,
-            Err(error) => return self.answer(range, rests_on, Err(error)),
+            Err(error) => {
+                return self.answer(range, rests_on.max(current.rests_on), Err(error));
+            }
         };
         let writes = steps.iter().any(|it| matches!(it, Step::Write { .. } | Step::Delete { .. }));
         if !writes {
@@ -215,7 +222,7 @@ impl<'a> Request<'a> {
             });
             slots.push(Slot { before, is_expired, lsn: latest.map_or(0, |it| it.lsn) });
         }
-        Ok(Current { request: self, numbering, now, slots })
+        Ok(Current { request: self, numbering, now, slots, rests_on: 0 })
     }
 
     fn enqueue(
@@ -258,6 +265,8 @@ struct Current<'a> {
     numbering: &'a Numbering,
     now: Timestamp,
     slots: Vec<Slot>,
+    /// The newest commit that says who holds a unique value, among those that were looked at.
+    rests_on: u64,
 }
 
 #[derive(Clone)]

@@ -306,9 +306,9 @@ impl Numbering {
         self.sequences.insert(partition, (number, self.record.newest));
     }
 
-    /// Who holds a unique value, if that changed lately.
-    pub(crate) fn claimant(&self, claim: &Slice) -> Option<Option<&ItemId>> {
-        self.claims.get(claim).map(|it| it.0.as_ref())
+    /// Who holds a unique value since which commit, if that changed lately.
+    pub(crate) fn claimant(&self, claim: &Slice) -> Option<&(Option<ItemId>, u64)> {
+        self.claims.get(claim)
     }
 
     pub(crate) fn note_claims(&mut self, claimed: Vec<Claimed>, visible: Lsn) {

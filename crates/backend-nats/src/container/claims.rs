@@ -13,7 +13,7 @@ use millstream_core::{
 
 use crate::container::view::{LOOKS_AT_ONCE, View};
 use crate::container::{Range, Shared};
-use crate::plan::{ClaimChange, Known};
+use crate::plan::{ClaimChange, ClaimChanges, Known};
 use crate::record::{Kind, Mark};
 use crate::subject::PartitionNames;
 use crate::wire::StoredMessage;
@@ -24,13 +24,13 @@ pub(crate) struct Held {
     /// Of the message that says so; 0 if there is none.
     sequence: u64,
     holder: Option<ItemId>,
-    /// Whether the holder is there; one that has expired has lost what it held.
-    is_live: bool,
+    /// The holder, if it has expired and so has lost what it held.
+    expired: Option<Known>,
 }
 
 impl Held {
     pub(super) fn live_holder(&self) -> Option<ItemId> {
-        self.holder.clone().filter(|_| self.is_live)
+        self.holder.clone().filter(|_| self.expired.is_none())
     }
 }
 
@@ -74,9 +74,9 @@ pub(super) fn changes(
     names: &PartitionNames,
     steps: &[Step],
     view: &View,
-) -> Result<Vec<ClaimChange>> {
+) -> Result<ClaimChanges> {
     if settings.unique_keys.is_empty() {
-        return Ok(Vec::new());
+        return Ok(ClaimChanges::default());
     }
     let mut after: BTreeMap<&ItemId, &[Claim]> = BTreeMap::new();
     for step in steps {
@@ -93,10 +93,20 @@ pub(super) fn changes(
             holders.extend(given_up(settings, id, &version.body, &view.claims)?);
         }
     }
+    let mut rested = BTreeMap::new();
+    for held in after.values().copied().flatten().filter_map(|it| view.claims.get(it)) {
+        if let (Some(id), Some(known)) = (&held.holder, &held.expired)
+            && !after.contains_key(id)
+            && let Some(version) = &known.version
+        {
+            holders.extend(given_up(settings, id, &version.body, &view.claims)?);
+            rested.insert(id.clone(), known.clone());
+        }
+    }
     for (id, claims) in after {
         holders.extend(claims.iter().map(|claim| (claim.clone(), Some(id.clone()))));
     }
-    Ok(as_changes(names, holders, &view.claims))
+    Ok(ClaimChanges { claims: as_changes(names, holders, &view.claims), rested })
 }
 
 /// The claims that an item with this body still holds.
@@ -107,7 +117,6 @@ fn given_up(
     held: &Claims,
 ) -> Result<Vec<(Claim, Option<ItemId>)>> {
     let mut claims = settings.claims(body)?;
-    // If it had expired, another item may have taken it over.
     claims.retain(|claim| held.get(claim).is_some_and(|it| it.holder.as_ref() == Some(id)));
     Ok(claims.into_iter().map(|claim| (claim, None)).collect())
 }
@@ -131,42 +140,48 @@ impl Shared {
         partition: Partition<'_>,
         settings: &ContainerSettings,
         (id, known): (&ItemId, &Known),
-    ) -> Result<Vec<ClaimChange>> {
+    ) -> Result<ClaimChanges> {
         let Some(version) = known.version.as_ref().filter(|_| !settings.unique_keys.is_empty())
         else {
-            return Ok(Vec::new());
+            return Ok(ClaimChanges::default());
         };
         let claims = settings.claims(&version.body)?.into_iter().collect();
         let items = BTreeMap::from([(id.clone(), known.clone())]);
         let mut view = View { items, claims: Claims::new(), is_fresh: true };
         self.look_at_claims(partition, settings, claims, &mut view).await?;
         let holders = given_up(settings, id, &version.body, &view.claims)?;
-        Ok(as_changes(partition.names, holders.into_iter().collect(), &view.claims))
+        let claims = as_changes(partition.names, holders.into_iter().collect(), &view.claims);
+        Ok(ClaimChanges { claims, rested: BTreeMap::new() })
     }
 
-    /// Adds to a view who holds these claims, as the leader of the stream knows it.
+    /// Adds to a view who holds these claims, as the leader of the stream knows it, and what else
+    /// those hold that have expired.
     pub(super) async fn look_at_claims(
         &self,
         partition: Partition<'_>,
         settings: &ContainerSettings,
-        claims: BTreeSet<Claim>,
+        mut claims: BTreeSet<Claim>,
         view: &mut View,
     ) -> Result<()> {
-        let known = &view.items;
-        let look = |claim: Claim| -> BoxFuture<'_, Result<(Claim, Held)>> {
-            Box::pin(async move {
-                let held = self.held(partition, settings, &claim, known).await?;
-                Ok((claim, held))
-            })
-        };
-        let looks: Vec<_> = claims.into_iter().map(look).collect();
-        let mut looks = stream::iter(looks).buffer_unordered(LOOKS_AT_ONCE);
-        let mut found = Claims::new();
-        while let Some((claim, held)) = looks.try_next().await? {
-            found.insert(claim, held);
+        while !claims.is_empty() {
+            let known = &view.items;
+            let look = |claim: Claim| -> BoxFuture<'_, Result<(Claim, Held)>> {
+                Box::pin(async move {
+                    let held = self.held(partition, settings, &claim, known).await?;
+                    Ok((claim, held))
+                })
+            };
+            let looks: Vec<_> = claims.into_iter().map(look).collect();
+            let found = stream::iter(looks).buffer_unordered(LOOKS_AT_ONCE);
+            let found: Vec<(Claim, Held)> = found.try_collect().await?;
+            claims = BTreeSet::new();
+            let expired = found.iter().filter_map(|(_, it)| it.expired.as_ref()?.version.as_ref());
+            for version in expired {
+                claims.extend(settings.claims(&version.body)?);
+            }
+            view.claims.extend(found);
+            claims.retain(|it| !view.claims.contains_key(it));
         }
-        drop(looks);
-        view.claims.extend(found);
         Ok(())
     }
 
@@ -185,15 +200,16 @@ impl Shared {
         let Some(id) = holder(&message)? else {
             return Ok(Held { sequence, ..Held::default() });
         };
-        let is_live = match known.get(&id) {
-            Some(known) => known.visible().is_some(),
+        let known = match known.get(&id) {
+            Some(known) => known.clone(),
             None => {
                 let mut known = self.look(range, names, key, &id).await?;
                 known.is_over = self.is_over(&known, effective, settings).await?;
-                known.visible().is_some()
+                known
             }
         };
-        Ok(Held { sequence, holder: Some(id), is_live })
+        let expired = if known.visible().is_some() { None } else { Some(known) };
+        Ok(Held { sequence, holder: Some(id), expired })
     }
 }
 

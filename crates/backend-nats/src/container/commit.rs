@@ -13,7 +13,7 @@ use crate::container::claims::{Partition, changes};
 use crate::container::publish::Stored;
 use crate::container::view::{Current, View};
 use crate::container::{Range, Shared};
-use crate::plan::{ClaimChange, Counter, Known, Plan, Scene, only_reads, plan};
+use crate::plan::{ClaimChanges, Counter, Known, Plan, Scene, only_reads, plan};
 use crate::record::ItemRecord;
 use crate::store::item_bytes_max;
 use crate::subject::{PartitionNames, short};
@@ -177,7 +177,7 @@ impl Shared {
         &'a self,
         partition: Partition<'a>,
         settings: &'a ContainerSettings,
-        claims: Vec<ClaimChange>,
+        claims: ClaimChanges,
     ) -> Scene<'a> {
         Scene {
             range: &partition.range.names,

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use millstream_core::memory::Memory;
 use millstream_core::{
     Batch, Container, ContainerName, ContainerSettings, Containers, ItemId, KeyRange, Operation,
-    PageSize, PartitionKeyDefinition, ScanScope, SystemClock,
+    PageSize, PartitionKeyDefinition, ScanScope, SystemClock, UniqueKey,
 };
 use millstream_store::Store;
 
@@ -164,4 +164,17 @@ async fn another_source_or_partition_key_is_refused() {
     target.create(&name(), ContainerSettings::new(key)).await.unwrap();
     let failure = migration(&source, &target, Until::CaughtUp).run(&[name()]).await.unwrap_err();
     assert!(failure.to_string().contains("another partition key"), "{failure}");
+}
+
+#[tokio::test]
+async fn a_container_with_unique_keys_is_refused_before_anything_is_written() {
+    let (source, target) = (memory(), memory());
+    source.create_database("app").await.unwrap();
+    let key = PartitionKeyDefinition::hash("/pk").unwrap();
+    let settings = ContainerSettings::new(key).unique_key(UniqueKey::new(["/email"]).unwrap());
+    source.create(&name(), settings).await.unwrap();
+    let refused = migration(&source, &target, Until::CaughtUp).run(&[name()]).await;
+    let reason = refused.unwrap_err().to_string();
+    assert!(reason.contains("unique keys"), "{reason}");
+    assert!(target.list("app").await.is_err(), "something was created in the target");
 }

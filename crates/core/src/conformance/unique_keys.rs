@@ -7,10 +7,11 @@ use futures_util::future::join_all;
 
 use crate::conformance::Subject;
 use crate::conformance::harness::{
-    Scene, expiring, extended, item_id, must, must_fail, settings, yield_now,
+    LATEST, Scene, expiring, extended, item_id, must, must_fail, settings, yield_now,
 };
 use crate::{
-    Batch, ContainerName, ContainerSettings, ErrorKind, Operation, Patch, PatchOperation, UniqueKey,
+    Batch, ContainerName, ContainerSettings, ErrorKind, KeyRange, Operation, Patch, PatchOperation,
+    StartFrom, TimeToLive, UniqueKey,
 };
 
 /// Two unique keys: `/email`, and `/name/first` with `/name/last`.
@@ -161,6 +162,46 @@ pub(super) async fn obligation_01_an_expired_item_gives_its_unique_values_back(
     let scene = scene.reopened(subject).await;
     for email in ["1@x", "2@x", "3@x", "new@x", "newer@x"] {
         scene.refused(one(Operation::create(person("k", "7", email))), TAKEN, Some(0)).await;
+    }
+}
+
+pub(super) async fn obligation_01_what_lost_its_unique_values_does_not_come_back(
+    subject: &mut dyn Subject,
+) {
+    let short = TimeToLive::Seconds(5);
+    let Some(scene) = scene(subject, settings().default_ttl(short)).await else { return };
+    let keys = KeyRange::all();
+    let start = scene.start(&keys, StartFrom::Beginning, LATEST).await;
+    let event = |id: &str| {
+        let rest = format!(r#","email":"{id}@x","name":{{"first":"{id}"}},"type":"domainEvent""#);
+        Operation::create(extended("k", id, &rest))
+    };
+    scene.commit_one("k", Operation::create(person("k", "1", "1@x"))).await;
+    scene.commit_one("k", event("2")).await;
+    subject.advance(Duration::from_secs(6));
+    // They have expired, and nobody has purged them yet.
+    let taken_over = Batch::new("k")
+        .with(Operation::create(person("k", "3", "1@x")))
+        .with(Operation::create(person("k", "4", "2@x")));
+    scene.commit(taken_over).await;
+    let expected = scene.scan_all().await;
+    assert_eq!(expected.len(), 2);
+    if let Some(guards) = &scene.container.guards {
+        must(guards.hold("reader", &keys, &start).await);
+        assert!(!scene.is_there("k", "2").await, "a guard brought an event back");
+    }
+    must(scene.store.replace(&scene.name, with_keys(settings()), None).await);
+    let scene = scene.reopened(subject).await;
+    let ids: Vec<_> = scene.scan_all().await.into_iter().map(|it| it.id.to_string()).collect();
+    let expected: Vec<_> = expected.into_iter().map(|it| it.id.to_string()).collect();
+    assert_eq!(ids, expected, "an item came back whose unique values another one has");
+    let changes = scene.changes(StartFrom::Beginning, LATEST).await;
+    assert_eq!(changes.len(), 2, "the feed shows an item that has expired");
+    // All that the old ones held is free, not only what the new ones wanted.
+    let names = [r#"{"first":"1","last":"x"}"#, r#"{"first":"2"}"#];
+    for (id, name) in names.iter().enumerate() {
+        let rest = format!(r#","email":"new-{id}","name":{name}"#);
+        scene.commit_one("k", Operation::create(extended("k", &format!("new-{id}"), &rest))).await;
     }
 }
 

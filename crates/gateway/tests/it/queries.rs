@@ -317,3 +317,43 @@ fn all_items_of_a_key_are_deleted_at_once() {
         assert_eq!(refused.header("x-ms-substatus"), "1001");
     });
 }
+
+#[test]
+fn queries_name_computed_properties_which_can_be_replaced() {
+    on_both(|gateway| async move {
+        let definition = |computed: &str| {
+            format!(
+                r#"{{"id":"c","partitionKey":{{"paths":["/pk"],"kind":"Hash","version":2}},
+                "computedProperties":{computed}}}"#
+            )
+        };
+        let lower = r#"[{"name":"lower","query":"SELECT VALUE LOWER(c.name) FROM c"}]"#;
+        gateway.post("/dbs", r#"{"id":"d"}"#).await.expect(201);
+        let made = gateway.post("/dbs/d/colls", &definition(lower)).await.expect(201).json();
+        assert_eq!(made["computedProperties"][0]["name"], "lower");
+        gateway.item("a", r#"{"id":"1","pk":"a","name":"Ada"}"#).await.expect(201);
+        let find = async |query: &str| {
+            let headers = [
+                ("x-ms-documentdb-partitionkey", r#"["a"]"#),
+                ("content-type", "application/query+json"),
+                ("x-ms-documentdb-isquery", "True"),
+            ];
+            let body = json!({ "query": query }).to_string();
+            let found = gateway.ask(Method::POST, "/dbs/d/colls/c/docs", &headers, body).await;
+            found.expect(200).json()["Documents"].clone()
+        };
+        let by_lower = "SELECT c.id, c.lower FROM c WHERE c.lower = 'ada'";
+        assert_eq!(find(by_lower).await, json!([{ "id": "1", "lower": "ada" }]));
+        let whole = find("SELECT * FROM c").await;
+        assert_eq!(whole[0].get("lower"), None);
+        let upper = r#"[{"name":"upper","query":"SELECT VALUE UPPER(c.name) FROM c"}]"#;
+        gateway.ask(Method::PUT, "/dbs/d/colls/c", &[], definition(upper)).await.expect(200);
+        assert_eq!(find(by_lower).await, json!([]));
+        assert_eq!(find("SELECT VALUE c.upper FROM c").await, json!(["ADA"]));
+        let wrong = r#"[{"name":"x","query":"SELECT VALUE POWERR(c.n, 2) FROM c"}]"#;
+        let refused = gateway.ask(Method::PUT, "/dbs/d/colls/c", &[], definition(wrong)).await;
+        let message = refused.expect(400).json()["message"].to_string();
+        assert!(message.contains("POWERR"), "{message}");
+        assert_eq!(find("SELECT VALUE c.upper FROM c").await, json!(["ADA"]));
+    });
+}

@@ -1,8 +1,10 @@
 //! A table of queries and their results, in `cases/*.txt`.
 //!
-//! A file begins with its documents, one in a line. Then come queries:
+//! A file begins with its documents, one in a line, and computed properties. Then come queries:
 //!
 //! ```text
+//! $lower = SELECT VALUE LOWER(c.a) FROM c
+//!
 //! > SELECT VALUE c.a + @x FROM c      the query; further lines begin with "  "
 //! @x = 1                              parameters
 //! = 2                                 rows, in this order
@@ -12,9 +14,15 @@
 //!
 //! Every query is run in pages of several sizes, which must give the same.
 
-use millstream_query::{Limits, Parameters, Query, Scope};
+use millstream_query::{ComputedProperties, Limits, Parameters, Query, Scope};
 
 use crate::harness::Harness;
+
+struct File {
+    documents: Vec<String>,
+    computed: ComputedProperties,
+    cases: Vec<Case>,
+}
 
 struct Case {
     line: usize,
@@ -27,19 +35,20 @@ struct Case {
 
 #[track_caller]
 fn check_file(name: &str, text: &str) {
-    let (documents, cases) = parse(text);
+    let File { documents, computed, cases } = parse(text);
     let harness = Harness::new(&["/pk"], &documents);
     let mut faults = Vec::new();
     for case in &cases {
-        if let Err(fault) = check(&harness, case) {
+        if let Err(fault) = check(&harness, &computed, case) {
             faults.push(format!("{name}:{}: {}\n{fault}", case.line, case.query));
         }
     }
     assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), cases.len(), faults.join("\n"));
 }
 
-fn parse(text: &str) -> (Vec<String>, Vec<Case>) {
+fn parse(text: &str) -> File {
     let mut documents = Vec::new();
+    let mut computed = Vec::new();
     let mut cases: Vec<Case> = Vec::new();
     for (index, line) in text.lines().enumerate() {
         if line.is_empty() || line.starts_with('#') {
@@ -54,6 +63,10 @@ fn parse(text: &str) -> (Vec<String>, Vec<Case>) {
                 is_any_order: false,
                 error: None,
             });
+            continue;
+        }
+        if let Some(property) = line.strip_prefix('$') {
+            computed.push(property.split_once(" = ").unwrap());
             continue;
         }
         let Some(case) = cases.last_mut() else {
@@ -76,14 +89,14 @@ fn parse(text: &str) -> (Vec<String>, Vec<Case>) {
             panic!("line {} means nothing: {line}", index + 1);
         }
     }
-    (documents, cases)
+    File { documents, computed: ComputedProperties::new(computed).unwrap(), cases }
 }
 
-fn check(harness: &Harness, case: &Case) -> Result<(), String> {
+fn check(harness: &Harness, computed: &ComputedProperties, case: &Case) -> Result<(), String> {
     let parameters = format!("[{}]", case.parameters.join(","));
     let parameters = Parameters::from_json(parameters.as_bytes()).unwrap();
     let run = |limits: Limits| {
-        let query = Query::parse(&case.query)?;
+        let query = Query::parse_with(&case.query, computed)?;
         harness.all(&query, &parameters, &Scope::all(), limits)
     };
     let found = run(Limits::items(1000));
@@ -103,7 +116,7 @@ fn check(harness: &Harness, case: &Case) -> Result<(), String> {
         }
     }
     // The same over a list, where every document is parsed whole.
-    let mut listed = Query::parse(&case.query)
+    let mut listed = Query::parse_with(&case.query, computed)
         .and_then(|query| query.evaluate(&harness.texts, &parameters, &harness.clock))
         .map_err(|error| format!("  over a list: {}", error.report()))?;
     let mut sorted = rows.clone();
@@ -134,4 +147,4 @@ macro_rules! files {
 }
 
 files!(select operators undefined strings arrays math types dates subqueries order groups windows
-       rewritten numbers partitions keys);
+       rewritten numbers partitions keys computed);

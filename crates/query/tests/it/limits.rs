@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use millstream_query::{ErrorKind, Limits, Parameters, Query, Result};
+use millstream_query::{ComputedProperties, ErrorKind, Limits, Parameters, Query, Result};
 
 use crate::harness::Harness;
 
@@ -110,4 +110,14 @@ fn others_get_the_thread_between_items_that_take_many_steps() {
     };
     let few = pauses(20_000_000);
     assert!(few + 8 <= pauses(8000), "{few}");
+}
+
+#[test]
+fn computed_properties_do_not_blow_a_query_up() {
+    let long = format!("SELECT VALUE c.a{} FROM c", " + 1".repeat(1000));
+    let computed = ComputedProperties::new([("long", long.as_str())]).unwrap();
+    let query = |times: usize| format!("SELECT VALUE [{}] FROM c", vec!["c.long"; times].join(","));
+    assert!(Query::parse_with(&query(100), &computed).is_ok());
+    let error = Query::parse_with(&query(1000), &computed).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge, "{}", error.report());
 }

@@ -1,7 +1,7 @@
 //! Plans as the SDKs read them, and that what they then send gives the same as the query itself.
 
 use millstream_core::{KeyRange, PartitionKeyDefinition};
-use millstream_query::{Joining, Limits, Parameters, Query, Scope};
+use millstream_query::{ComputedProperties, Joining, Limits, Parameters, Query, Scope};
 use serde_json::{Value, json};
 
 use crate::harness::Harness;
@@ -299,4 +299,28 @@ fn rewritten_queries_of_all_ranges_merged_are_the_query() {
     rows.sort_by_key(|it| std::cmp::Reverse(it["orderByItems"][0]["item"].as_i64().unwrap()));
     let merged: Vec<String> = rows.iter().map(|it| it["payload"].to_string()).collect();
     assert_eq!(merged, expected);
+}
+
+#[test]
+fn computed_properties_are_written_out_for_the_sdk_that_merges() {
+    let computed = [("lower", "SELECT VALUE LOWER(c.name) FROM c")];
+    let computed = ComputedProperties::new(computed).unwrap();
+    let query = "SELECT p.lower FROM p ORDER BY p.lower";
+    let query = Query::parse_with(query, &computed).unwrap();
+    let definition = PartitionKeyDefinition::hash("/pk").unwrap();
+    let plan = query.plan(&definition, &Parameters::default()).unwrap();
+    let plan = serde_json::to_value(plan).unwrap();
+    assert_eq!(plan["queryInfo"]["orderByExpressions"], json!(["LOWER(p.name)"]));
+    let rewritten = plan["queryInfo"]["rewrittenQuery"].as_str().unwrap();
+    assert!(rewritten.contains(r#"{"lower": LOWER(p.name)} AS payload"#), "{rewritten}");
+    // What the SDK sends back means the same, with or without them.
+    let sent = rewritten.replace("{documentdb-formattableorderbyquery-filter}", "true");
+    let documents = [r#"{"id":"1","pk":"a","name":"B"}"#, r#"{"id":"2","pk":"a","name":"a"}"#];
+    let harness = Harness::new(&["/pk"], &documents.map(str::to_owned));
+    for computed in [&computed, &ComputedProperties::default()] {
+        let query = Query::parse_with(&sent, computed).unwrap();
+        let limits = Limits::items(10);
+        let rows = harness.all(&query, &Parameters::default(), &Scope::all(), limits).unwrap();
+        assert!(rows[0].contains(r#""payload":{"lower":"a"}"#), "{}", rows[0]);
+    }
 }

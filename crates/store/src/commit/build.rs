@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use fjall::Slice;
 use millstream_core::{
-    ChangeKind, Error, ErrorKind, ItemId, Lsn, NewBody, OperationResult, PartitionKey, Result,
-    Step, Timestamp,
+    ChangeKind, Claim, Error, ErrorKind, ItemId, Lsn, NewBody, OperationResult, PartitionKey,
+    Result, Step, Timestamp,
 };
 
 use crate::buffer::Entry;
@@ -18,13 +18,13 @@ use crate::tables::Table;
 /// A commit being put together.
 pub(super) struct Commit<'a> {
     pub(super) request: &'a Request<'a>,
-    range: &'a RangeState,
+    pub(super) range: &'a RangeState,
     pub(super) numbering: &'a Numbering,
     pub(super) current: Current<'a>,
     now: Timestamp,
-    lsn: u64,
+    pub(super) lsn: u64,
     next_index: u16,
-    keeps_history: bool,
+    pub(super) keeps_history: bool,
     sequence: Option<u64>,
     /// What has become of each item so far.
     pub(super) after: Vec<Option<After>>,
@@ -35,7 +35,7 @@ pub(super) struct Commit<'a> {
 
 #[derive(Clone)]
 pub(super) enum After {
-    Written(Stamp, Bytes),
+    Written(Stamp, Bytes, Vec<Claim>),
     Removed,
 }
 
@@ -90,8 +90,9 @@ impl<'a> Commit<'a> {
         }
         let mut record =
             RangeRecord { newest: self.lsn, committed_at: self.now, ..self.numbering.record };
-        let claimed = self.claim()?;
-        let latest = self.finish(&mut record);
+        let mut latest = Vec::with_capacity(self.after.len());
+        let claimed = self.claim(&mut record, &mut latest)?;
+        self.finish(&mut record, &mut latest);
         if let Some(number) = self.sequence {
             let key = self.request.sequence_key();
             self.entries.push(Entry::put(Table::Sequences, key, number.to_le_bytes()));
@@ -125,7 +126,7 @@ impl<'a> Commit<'a> {
             let previous = previous.filter(|_| existed);
             self.remember(kind, stamp.index, &id, Some((stamp, &body.bytes)), previous.as_ref());
         }
-        self.after[slot] = Some(After::Written(stamp, body.bytes.clone()));
+        self.after[slot] = Some(After::Written(stamp, body.bytes.clone(), body.claims));
         let key = self.request.batch.partition_key.clone();
         let item = stamp.item(self.request.info.settings.default_ttl, key, id, body.bytes);
         Ok(if existed { OperationResult::Replaced(item) } else { OperationResult::Created(item) })
@@ -147,7 +148,7 @@ impl<'a> Commit<'a> {
     fn previous(&mut self, slot: usize, id: &ItemId) -> Result<Option<(Stamp, Bytes)>> {
         match &self.after[slot] {
             Some(After::Removed) => return Ok(None),
-            Some(After::Written(stamp, body)) => return Ok(Some((*stamp, body.clone()))),
+            Some(After::Written(stamp, body, _)) => return Ok(Some((*stamp, body.clone()))),
             None => {}
         }
         let Slot { before, is_expired, .. } = self.current.slots[slot].clone();
@@ -165,7 +166,7 @@ impl<'a> Commit<'a> {
         Ok(Some(version))
     }
 
-    fn remember(
+    pub(super) fn remember(
         &mut self,
         kind: ChangeKind,
         index: u16,
@@ -210,8 +211,7 @@ impl<'a> Commit<'a> {
 
     /// Turns what has become of each item into entries: the version before leaves the feed, the
     /// last one enters it.
-    fn finish(&mut self, record: &mut RangeRecord) -> Vec<(Slice, Latest)> {
-        let mut latest = Vec::with_capacity(self.after.len());
+    fn finish(&mut self, record: &mut RangeRecord, latest: &mut Vec<(Slice, Latest)>) {
         for (slot, after) in std::mem::take(&mut self.after).into_iter().enumerate() {
             let Some(after) = after else { continue };
             let key = &self.request.keys[slot];
@@ -227,7 +227,7 @@ impl<'a> Commit<'a> {
                     self.entries.push(Entry::remove(Table::Items, key.clone()));
                     None
                 }
-                After::Written(stamp, body) => {
+                After::Written(stamp, body, _) => {
                     let written = self.enter(slot, stamp, &body);
                     record.live_bytes += u64::from(written.body_bytes);
                     Some((written, body))
@@ -235,7 +235,6 @@ impl<'a> Commit<'a> {
             };
             latest.push((Slice::clone(key), Latest { lsn: self.lsn, version }));
         }
-        latest
     }
 
     fn enter(&mut self, slot: usize, stamp: Stamp, body: &Bytes) -> ItemRecord {
@@ -258,7 +257,7 @@ impl<'a> Commit<'a> {
         record
     }
 
-    fn take_index(&mut self) -> u16 {
+    pub(super) fn take_index(&mut self) -> u16 {
         let index = self.next_index;
         self.next_index += 1;
         index

@@ -1,33 +1,39 @@
 //! Unique keys: who holds which values. An entry for each claim stands beside the event number of
-//! its partition and names the item; it goes with the item, or when another one takes it over.
+//! its partition and names the item; it comes and goes with the item. One that has expired is
+//! removed when another item takes over what it held.
 
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
 use fjall::Slice;
-use millstream_core::{Claim, ContainerSettings, Error, ErrorKind, ItemId, Result};
+use millstream_core::{ChangeKind, Claim, ContainerSettings, Error, ErrorKind, ItemId, Result};
 
 use crate::buffer::Entry;
 use crate::commit::build::{After, Commit};
-use crate::commit::{Current, decode_item};
+use crate::commit::{Current, decode_item, forget_version};
 use crate::engine::Engine;
 use crate::keys;
-use crate::state::Numbering;
+use crate::records::{ItemRecord, RangeRecord};
+use crate::state::{Latest, Numbering};
 use crate::tables::Table;
 
 /// Who holds a claim from now on, by the key of the claim.
 pub(crate) type Claimed = (Slice, Option<ItemId>);
 
-/// The item that a claim was given to last; it may have expired since.
+/// The item that a claim was given to last, and the commit, if that was lately. The item may have
+/// expired since.
 pub(crate) fn claimant(
     engine: &Engine,
     numbering: &Numbering,
     key: &Slice,
-) -> Result<Option<ItemId>> {
-    if let Some(known) = numbering.claimant(key) {
-        return Ok(known.cloned());
+) -> Result<(Option<ItemId>, u64)> {
+    if let Some((known, lsn)) = numbering.claimant(key) {
+        return Ok((known.clone(), *lsn));
     }
-    let Some(bytes) = engine.get(Table::Sequences, key.clone())? else { return Ok(None) };
+    let Some(bytes) = engine.get(Table::Sequences, key.clone())? else { return Ok((None, 0)) };
     let id = str::from_utf8(&bytes).ok().and_then(|it| ItemId::new(it).ok());
     let corrupt = || Error::new(ErrorKind::Corrupt, "read who holds a unique value");
-    id.map(Some).ok_or_else(corrupt)
+    id.map(|it| (Some(it), 0)).ok_or_else(corrupt)
 }
 
 /// The claims that an item with this body still holds.
@@ -41,8 +47,7 @@ pub(crate) fn given_up(
     let mut claimed = Vec::new();
     for claim in settings.claims(body)? {
         let key = keys::claim(partition, &claim);
-        // If it had expired, another item may have taken it over.
-        if claimant(engine, numbering, &key)?.as_ref() == Some(id) {
+        if claimant(engine, numbering, &key)?.0.as_ref() == Some(id) {
             claimed.push((key, None));
         }
     }
@@ -57,55 +62,101 @@ pub(crate) fn entry((key, holder): &Claimed) -> Entry {
 }
 
 impl Current<'_> {
-    pub(super) fn holder_of(&self, claim: &Claim) -> Result<Option<ItemId>> {
+    pub(super) fn holder_of(&mut self, claim: &Claim) -> Result<Option<ItemId>> {
         let request = self.request;
-        let partition = request.partition();
-        let key = keys::claim(partition, claim);
-        let Some(id) = claimant(request.engine, self.numbering, &key)? else { return Ok(None) };
-        let item_key = Slice::from([partition, id.as_str().as_bytes()].concat());
-        let record = match self.numbering.latest(&item_key) {
-            Some(latest) => latest.version.as_ref().map(|it| it.0),
-            None => {
-                let stored = request.engine.get(Table::Items, item_key)?;
-                stored.map(|it| decode_item(&it)).transpose()?
-            }
-        };
-        let is_live = record.is_some_and(|it| {
+        let key = keys::claim(request.partition(), claim);
+        let (id, claimed_at) = claimant(request.engine, self.numbering, &key)?;
+        let Some(id) = id else { return Ok(None) };
+        // Every version of an item claims anew, so this is the commit of the version as well.
+        self.rests_on = self.rests_on.max(claimed_at);
+        let is_live = self.version(&request.item_key(&id))?.is_some_and(|(it, _)| {
             let settings = &request.info.settings;
             !request.container.is_expired(settings, &it.stamp, &request.effective, self.now)
         });
         Ok(is_live.then_some(id))
     }
+
+    /// Any item of the partition; its body only if it is not visible yet.
+    fn version(&self, key: &Slice) -> Result<Option<(ItemRecord, Option<Bytes>)>> {
+        if let Some(latest) = self.numbering.latest(key) {
+            let version = latest.version.clone();
+            return Ok(version.map(|(record, body)| (record, Some(body))));
+        }
+        let stored = self.request.engine.get(Table::Items, key.clone())?;
+        stored.map(|it| Ok((decode_item(&it)?, None))).transpose()
+    }
 }
 
 impl Commit<'_> {
     /// What the commit does to the unique keys: everything that is given up, then everything that
-    /// is claimed.
-    pub(super) fn claim(&mut self) -> Result<Vec<Claimed>> {
+    /// is claimed. Adds the items that are removed by the way to `removed`.
+    pub(super) fn claim(
+        &mut self,
+        record: &mut RangeRecord,
+        removed: &mut Vec<(Slice, Latest)>,
+    ) -> Result<Vec<Claimed>> {
         let request = self.request;
-        let settings = &request.info.settings;
-        if settings.unique_keys.is_empty() {
+        if request.info.settings.unique_keys.is_empty() {
             return Ok(Vec::new());
         }
-        let mut claimed = Vec::new();
-        let touched = || (0..).zip(&self.after).filter_map(|(slot, it)| Some((slot, it.as_ref()?)));
-        for (slot, _) in touched() {
+        let (mut given_up, mut taken) = (Vec::new(), Vec::new());
+        let mut losers = BTreeSet::new();
+        for (slot, after) in self.after.iter().enumerate() {
+            let Some(after) = after else { continue };
             if let Some(before) = &self.current.slots[slot].before {
-                let body = self.current.body(before)?;
-                let item = (request.id(slot), &body[..]);
-                let (engine, partition) = (request.engine, request.partition());
-                claimed.extend(given_up(engine, self.numbering, settings, partition, item)?);
+                given_up.extend(self.given_up(request.id(slot), before)?);
+            }
+            let After::Written(_, _, claims) = after else { continue };
+            for claim in claims {
+                let key = keys::claim(request.partition(), claim);
+                losers.extend(claimant(request.engine, self.numbering, &key)?.0);
+                taken.push((key, Some(request.id(slot).clone())));
             }
         }
-        for (slot, after) in touched() {
-            let After::Written(_, body) = after else { continue };
-            for claim in settings.claims(body)? {
-                let key = keys::claim(request.partition(), &claim);
-                claimed.push((key, Some(request.id(slot).clone())));
-            }
+        let is_touched = |id: &ItemId| {
+            let slot = (0..self.after.len()).find(|it| request.id(*it) == id);
+            slot.is_some_and(|it| self.after[it].is_some())
+        };
+        losers.retain(|it| !is_touched(it));
+        for id in losers {
+            let key = request.item_key(&id);
+            let Some(version) = self.current.version(&key)? else { continue };
+            given_up.extend(self.given_up(&id, &version)?);
+            self.lay_to_rest(&id, &key, &version, record)?;
+            removed.push((key, Latest { lsn: self.lsn, version: None }));
         }
-        self.entries.extend(claimed.iter().map(entry));
-        Ok(claimed)
+        given_up.extend(taken);
+        self.entries.extend(given_up.iter().map(entry));
+        Ok(given_up)
+    }
+
+    fn given_up(&self, id: &ItemId, version: &(ItemRecord, Option<Bytes>)) -> Result<Vec<Claimed>> {
+        let (request, body) = (self.request, self.current.body(version)?);
+        let (engine, settings) = (request.engine, &request.info.settings);
+        given_up(engine, self.numbering, settings, request.partition(), (id, &body))
+    }
+
+    /// Removes an item that has expired, because what it held is taken: a TTL that is changed or a
+    /// reader that begins to hold events must not bring it back.
+    fn lay_to_rest(
+        &mut self,
+        id: &ItemId,
+        key: &Slice,
+        version: &(ItemRecord, Option<Bytes>),
+        record: &mut RangeRecord,
+    ) -> Result<()> {
+        let expired = &version.0;
+        if self.keeps_history {
+            let previous = (expired.stamp, self.current.body(version)?);
+            let index = self.take_index();
+            self.remember(ChangeKind::Expired, index, id, None, Some(&previous));
+        }
+        forget_version(expired, key, &self.request.info.settings, &mut self.entries);
+        self.entries.push(Entry::remove(Table::Items, key.clone()));
+        if expired.segment == self.range.segment {
+            record.live_bytes = record.live_bytes.saturating_sub(expired.body_bytes.into());
+        }
+        Ok(())
     }
 }
 

@@ -14,7 +14,7 @@ use millstream_core::conformance::block_on;
 use millstream_core::{
     Batch, Container, ContainerName, ContainerSettings, Containers, ErrorKind, FeedMode, ItemId,
     ManualClock, Operation, PageSize, PartitionKey, PartitionKeyDefinition, StartFrom, TimeToLive,
-    Timestamp,
+    Timestamp, UniqueKey,
 };
 use millstream_store::{Disk, DiskFile, Durability, Store, StoreOptions, SystemDisk};
 
@@ -242,6 +242,24 @@ fn a_batch_that_reads_shows_only_what_is_durable() {
     let _ = writer.join();
     assert!(plain.is_none() && create.is_none(), "answered with what is not durable yet");
     assert!(read.is_none(), "a read answered with a version that is not durable yet");
+}
+
+#[test]
+fn a_unique_value_refuses_others_only_once_it_is_durable() {
+    let w = world(settings().unique_key(UniqueKey::new(["/u"]).unwrap()));
+    let c = w.container();
+    let create = |id: &str| {
+        let (c, body) = (c.clone(), format!(r#"{{"id":"{id}","key":"k","u":1}}"#));
+        move || block_on(c.documents.commit(Batch::new("k").with(Operation::create(body))))
+    };
+    w.gate.set(true);
+    let writer = thread::spawn(create("a"));
+    a_moment();
+    let refused = within(2, create("b"));
+    w.gate.set(false);
+    writer.join().unwrap().unwrap();
+    assert!(refused.is_none(), "refused because of what is not durable yet");
+    assert_eq!(create("b")().unwrap_err().kind(), ErrorKind::AlreadyExists);
 }
 
 #[test]
