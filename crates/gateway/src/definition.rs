@@ -213,8 +213,9 @@ pub(crate) fn computed_properties(
     let pairs: Option<Vec<(String, String)>> =
         list.and_then(|list| list.iter().map(pair).collect());
     let Some(pairs) = pairs else {
+        // Clients look for the first words, which are those of Cosmos DB.
         return Err(Refusal::bad_request(
-            "computedProperties has to be like \
+            "One of the specified inputs is invalid: computedProperties has to be like \
              [{\"name\":\"lower\",\"query\":\"SELECT VALUE LOWER(c.name) FROM c\"}]",
         ));
     };
