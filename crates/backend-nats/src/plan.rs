@@ -148,6 +148,9 @@ pub(crate) fn plan(
     counter: Counter,
 ) -> Plan {
     let mut draft = Draft::new(scene, counter);
+    for (id, known) in &scene.claims.rested {
+        draft.expire(id, known);
+    }
     let mut results = Vec::with_capacity(steps.len());
     for (step, what) in steps.into_iter().enumerate() {
         results.push(match what {
@@ -166,9 +169,6 @@ pub(crate) fn plan(
             Step::ReadStep(earlier) => Planned::Again(earlier),
             Step::NotModified => Planned::Done(OperationResult::NotModified),
         });
-    }
-    for (id, known) in &scene.claims.rested {
-        draft.expire(id, known);
     }
     // An item that is only read must still be what it was when the others are written.
     for (id, known) in view {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use http::StatusCode;
 use millstream_core::{
@@ -30,8 +31,8 @@ pub(crate) struct OpenContainer {
     pub(crate) self_link: String,
     /// The headers that tell [`Self::name_path`] and [`Self::rid`].
     paths: Lines,
-    /// Properties that queries may name although they are not stored.
-    pub(crate) computed: ComputedProperties,
+    /// Properties that queries may name although they are not stored, and when they were read.
+    computed: RwLock<Option<(Duration, Arc<ComputedProperties>)>>,
     /// What it may cost in a second, perhaps together with others of its database.
     pub(crate) throttle: Arc<Throttle>,
     ranges: RwLock<Arc<Vec<Range>>>,
@@ -63,7 +64,6 @@ impl Range {
 impl OpenContainer {
     pub(crate) async fn new(
         container: Container,
-        computed: ComputedProperties,
         throttle: Arc<Throttle>,
     ) -> Result<Self, Refusal> {
         let info = &container.info;
@@ -80,7 +80,7 @@ impl OpenContainer {
             paths,
             name_path,
             rid,
-            computed,
+            computed: RwLock::default(),
             throttle,
             ranges: RwLock::new(Arc::new(ranges.into_iter().map(Range::new).collect())),
             container,
@@ -101,6 +101,16 @@ impl OpenContainer {
 
     pub(crate) fn feed(&self) -> &dyn ChangeFeed {
         &*self.container.feed
+    }
+
+    /// The computed properties, if they were read since `since`.
+    pub(crate) fn computed(&self, since: Duration) -> Option<Arc<ComputedProperties>> {
+        let computed = self.computed.read().unwrap_or_else(PoisonError::into_inner);
+        computed.as_ref().filter(|(at, _)| since <= *at).map(|(_, it)| Arc::clone(it))
+    }
+
+    pub(crate) fn set_computed(&self, at: Duration, computed: Arc<ComputedProperties>) {
+        *self.computed.write().unwrap_or_else(PoisonError::into_inner) = Some((at, computed));
     }
 
     /// Adds what every answer about something in the container has: where it lies.

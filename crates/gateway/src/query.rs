@@ -31,7 +31,8 @@ const ASKED_RANGES_MAX: usize = 16;
 pub(crate) async fn execute(call: Call<'_>) -> Answer {
     let Call { state, request, container, .. } = call;
     let started = state.clock.monotonic();
-    let specification = Specification::from_json_with(&request.body, &container.computed)?;
+    let computed = state.computed(container).await?;
+    let specification = Specification::from_json_with(&request.body, &computed)?;
     let scope = Scope::read(request, container).await?;
     check_crossing(request, container, &scope, &specification)?;
     let keys = scope.keys(container)?;
@@ -174,8 +175,8 @@ fn used(path: &str) -> Value {
 
 /// `POST …/docs` for the plan of a query.
 pub(crate) async fn plan(call: Call<'_>) -> Answer {
-    let computed = &call.container.computed;
-    let specification = Specification::from_json_with(&call.request.body, computed)?;
+    let computed = call.state.computed(call.container).await?;
+    let specification = Specification::from_json_with(&call.request.body, &computed)?;
     let definition = &call.container.settings().partition_key;
     let plan = specification.query.plan(definition, &specification.parameters)?;
     check_features(call.request, &plan.features())?;

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use millstream_core::{
     Clock, ContainerInfo, ContainerName, Containers, DatabaseInfo, ErrorKind, IdSource, ResourceId,
 };
+use millstream_query::ComputedProperties;
 
 use crate::auth::Verified;
 use crate::catalog::{Catalog, Owner};
@@ -23,6 +25,8 @@ use crate::throttle::Throttle;
 /// Most containers that are held open; beyond it all are forgotten and opened again as they are
 /// asked for.
 const OPEN_MAX: usize = 4096;
+/// How old what is known of computed properties may be.
+const COMPUTED_AGE_MAX: Duration = Duration::from_secs(1);
 /// Throughput of a container for which nothing was asked, in request units a second.
 pub(crate) const THROUGHPUT_DEFAULT: u32 = 400;
 
@@ -209,11 +213,25 @@ impl State {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let id = container.info.resource_id;
-        let entry = self.catalog.read(Owner::Container(id)).await?;
-        let computed = definition::computed_properties(&entry.definition)?;
-        let throttle = self.throttle(id).await?;
-        Ok(Some(Arc::new(OpenContainer::new(container, computed, throttle).await?)))
+        let throttle = self.throttle(container.info.resource_id).await?;
+        Ok(Some(Arc::new(OpenContainer::new(container, throttle).await?)))
+    }
+
+    /// The computed properties of a container, which another process may have replaced. Only
+    /// queries want to know.
+    pub(crate) async fn computed(
+        &self,
+        container: &OpenContainer,
+    ) -> Result<Arc<ComputedProperties>, Refusal> {
+        let now = self.clock.monotonic();
+        if let Some(known) = container.computed(now.saturating_sub(COMPUTED_AGE_MAX)) {
+            return Ok(known);
+        }
+        let owner = Owner::Container(container.info().resource_id);
+        let entry = self.catalog.read(owner).await?;
+        let computed = Arc::new(definition::computed_properties(&entry.definition)?);
+        container.set_computed(now, Arc::clone(&computed));
+        Ok(computed)
     }
 
     async fn throttle(&self, id: ResourceId) -> Result<Arc<Throttle>, Refusal> {

@@ -88,6 +88,10 @@ impl ComputedProperties {
         Ok(Self { properties: read })
     }
 
+    pub(crate) fn has(&self, property: &str) -> bool {
+        self.properties.contains_key(property)
+    }
+
     /// What stands for a property of the item called `item`, and how many bytes of text it takes.
     pub(crate) fn get(
         &self,
@@ -130,7 +134,9 @@ fn computation(select: Select) -> Option<Expression> {
     let [source] = &select.sources[..] else { return None };
     let is_of_item = is_plain && source.is_item();
     let Projection::Value(expression) = select.projection else { return None };
-    (is_of_item && is_pure(&expression)).then_some(expression)
+    // The item itself would have computed properties again.
+    let is_item = matches!(expression, Expression::Name { .. });
+    (is_of_item && !is_item && is_pure(&expression)).then_some(expression)
 }
 
 fn is_pure(expression: &Expression) -> bool {
@@ -199,6 +205,7 @@ mod tests {
             "SELECT VALUE ARRAY(SELECT VALUE t FROM t IN c.a) FROM c",
             "SELECT VALUE [(SELECT VALUE 1)] FROM c",
             "SELECT VALUE c.a + @x FROM c",
+            "SELECT VALUE c FROM c",
             "SELECT VALUE [GetCurrentTicks()] FROM c",
         ];
         for query in queries {

@@ -97,7 +97,7 @@ impl Display for Collection {
                 f.write_str(name)?;
                 path(steps, f)
             }
-            Self::Expression(expression) => expression.fmt(f),
+            Self::Expression(expression) => operand(expression, PRIMARY, f),
             Self::Select(select) => write!(f, "({select})"),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::ast::walk::Part;
 use crate::ast::{Aggregate, Collection, Count, Expression, Projection, Select, Step, names};
-use crate::error::{Error, Position, Result};
+use crate::error::{Error, ErrorKind, Position, Result};
 use crate::value::Value;
 use crate::{ComputedProperties, QUERY_BYTES_MAX};
 
@@ -57,7 +57,10 @@ impl Resolver<'_> {
             }
         }
         for source in &mut select.sources {
+            let written_out = self.computed_bytes;
             self.collection(&mut source.collection)?;
+            // A computed property that was written out no longer says how the source is called.
+            source.is_alias_written |= written_out != self.computed_bytes;
             if self.names[outer_names..].contains(&source.alias) && !source.alias.is_empty() {
                 let reason = format!("the name {:?} is taken;", source.alias);
                 return Err(Error::meaningless(source.position, reason));
@@ -108,17 +111,34 @@ impl Resolver<'_> {
 
     fn collection(&mut self, collection: &mut Collection) -> Result<()> {
         match collection {
-            Collection::Root { .. } => Ok(()),
+            root @ Collection::Root { .. } => self.check_root(root),
             Collection::Select(inner) => self.select(inner),
             Collection::Expression(expression) => {
                 // Where no name is known yet, a name is that of the container.
                 if self.names.is_empty()
                     && let Some(root) = root(expression)
                 {
+                    self.check_root(&root)?;
                     *collection = root;
                     return Ok(());
                 }
                 self.expression(expression)
+            }
+        }
+    }
+
+    /// What lies at a path in each item is stored.
+    fn check_root(&self, collection: &Collection) -> Result<()> {
+        let Collection::Root { name, steps } = collection else { return Ok(()) };
+        let first = steps.first().and_then(Step::constant);
+        match first.filter(|it| self.computed.has(it)) {
+            None => Ok(()),
+            Some(first) => {
+                let reason = format!(
+                    "FROM cannot begin with the computed property {first:?}; write FROM {name} \
+                     JOIN x IN {name}.{first}"
+                );
+                Err(Error::new(ErrorKind::Invalid, "read the query", reason))
             }
         }
     }

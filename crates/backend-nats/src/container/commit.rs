@@ -26,7 +26,8 @@ const MESSAGES_MAX: usize = 1000;
 
 impl Shared {
     pub(super) async fn commit(&self, batch: Batch) -> Result<BatchOutcome> {
-        let settings = self.settings().await?;
+        let mut settings = self.settings().await?;
+        let mut are_settings_fresh = false;
         let effective = settings.partition_key.effective(&batch.partition_key)?;
         self.check_sizes(&batch)?;
         let batch = batch.check(&settings)?;
@@ -65,6 +66,11 @@ impl Shared {
             }
             let counter = self.counter_for(range, &names, &steps, &view, must_be_fresh).await?;
             let claims = changes(&settings, &names, &steps, &view)?;
+            if !claims.rested.is_empty() && !are_settings_fresh {
+                // Nothing is removed because of a TTL that another process has just changed.
+                (settings, are_settings_fresh) = (self.fresh_settings().await?, true);
+                continue;
+            }
             let at = self.scene(partition, &settings, claims);
             let plan = plan(&at, steps, &view.items, counter);
             check_count(&plan)?;

@@ -324,3 +324,30 @@ fn computed_properties_are_written_out_for_the_sdk_that_merges() {
         assert!(rows[0].contains(r#""payload":{"lower":"a"}"#), "{}", rows[0]);
     }
 }
+
+#[test]
+fn a_source_that_is_written_out_can_be_read_again() {
+    let computed = [("all", "SELECT VALUE IS_DEFINED(c.tags) ? c.tags : [] FROM c")];
+    let computed = ComputedProperties::new(computed).unwrap();
+    let definition = PartitionKeyDefinition::hash("/pk").unwrap();
+    let queries = [
+        "SELECT VALUE t FROM c JOIN t IN c.all ORDER BY t",
+        "SELECT VALUE all FROM c JOIN c.all ORDER BY all",
+        "SELECT DISTINCT VALUE t FROM c JOIN t IN c.all",
+    ];
+    for query in queries {
+        let query = Query::parse_with(query, &computed).unwrap();
+        let plan = query.plan(&definition, &Parameters::default()).unwrap();
+        let plan = serde_json::to_value(plan).unwrap();
+        let rewritten = plan["queryInfo"]["rewrittenQuery"].as_str().unwrap();
+        let sent = rewritten.replace("{documentdb-formattableorderbyquery-filter}", "true");
+        if let Err(error) = Query::parse_with(&sent, &computed) {
+            panic!("{sent}: {}", error.report());
+        }
+    }
+    // The same without computed properties.
+    let query = "SELECT VALUE t FROM c JOIN t IN (c.a ?? c.b) ORDER BY t";
+    let rewritten = plan(query)["queryInfo"]["rewrittenQuery"].as_str().unwrap().to_owned();
+    Query::parse(&rewritten.replace("{documentdb-formattableorderbyquery-filter}", "true"))
+        .unwrap();
+}

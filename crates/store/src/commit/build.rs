@@ -75,6 +75,7 @@ impl<'a> Commit<'a> {
     }
 
     pub(super) fn build(mut self, steps: Vec<Step>) -> Result<Built> {
+        let rested = self.lay_to_rest(&steps)?;
         let mut results: Vec<OperationResult> = Vec::with_capacity(steps.len());
         for step in steps {
             let result = match step {
@@ -90,8 +91,10 @@ impl<'a> Commit<'a> {
         }
         let mut record =
             RangeRecord { newest: self.lsn, committed_at: self.now, ..self.numbering.record };
-        let mut latest = Vec::with_capacity(self.after.len());
-        let claimed = self.claim(&mut record, &mut latest)?;
+        record.live_bytes = record.live_bytes.saturating_sub(rested.live_bytes);
+        let claimed = self.claim(rested.claimed)?;
+        let mut latest = rested.latest;
+        latest.reserve(self.after.len());
         self.finish(&mut record, &mut latest);
         if let Some(number) = self.sequence {
             let key = self.request.sequence_key();

@@ -6,19 +6,31 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use fjall::Slice;
-use millstream_core::{ChangeKind, Claim, ContainerSettings, Error, ErrorKind, ItemId, Result};
+use millstream_core::{
+    ChangeKind, Claim, ContainerSettings, Error, ErrorKind, ItemId, Result, Step,
+};
 
 use crate::buffer::Entry;
 use crate::commit::build::{After, Commit};
 use crate::commit::{Current, decode_item, forget_version};
-use crate::engine::Engine;
+use crate::engine::{Engine, overloaded};
 use crate::keys;
-use crate::records::{ItemRecord, RangeRecord};
+use crate::records::ItemRecord;
 use crate::state::{Latest, Numbering};
 use crate::tables::Table;
 
 /// Who holds a claim from now on, by the key of the claim.
 pub(crate) type Claimed = (Slice, Option<ItemId>);
+
+/// What is left of items that a commit removes because others take over what they held.
+#[derive(Default)]
+pub(crate) struct Rested {
+    pub(crate) claimed: Vec<Claimed>,
+    pub(crate) latest: Vec<(Slice, Latest)>,
+    /// Of their bodies in the segment of the range.
+    pub(crate) live_bytes: u64,
+    bytes: u64,
+}
 
 /// The item that a claim was given to last, and the commit, if that was lately. The item may have
 /// expired since.
@@ -69,11 +81,15 @@ impl Current<'_> {
         let Some(id) = id else { return Ok(None) };
         // Every version of an item claims anew, so this is the commit of the version as well.
         self.rests_on = self.rests_on.max(claimed_at);
-        let is_live = self.version(&request.item_key(&id))?.is_some_and(|(it, _)| {
-            let settings = &request.info.settings;
-            !request.container.is_expired(settings, &it.stamp, &request.effective, self.now)
-        });
+        let version = self.version(&request.item_key(&id))?;
+        let is_live = version.is_some_and(|(it, _)| !self.is_expired(&it));
         Ok(is_live.then_some(id))
+    }
+
+    fn is_expired(&self, record: &ItemRecord) -> bool {
+        let (request, stamp) = (self.request, &record.stamp);
+        let settings = &request.info.settings;
+        request.container.is_expired(settings, stamp, &request.effective, self.now)
     }
 
     /// Any item of the partition; its body only if it is not visible yet.
@@ -88,46 +104,85 @@ impl Current<'_> {
 }
 
 impl Commit<'_> {
-    /// What the commit does to the unique keys: everything that is given up, then everything that
-    /// is claimed. Adds the items that are removed by the way to `removed`.
-    pub(super) fn claim(
+    /// Removes items that have expired and whose values the steps of the commit claim: a TTL that
+    /// is changed or a reader that begins to hold events must not bring them back.
+    pub(super) fn lay_to_rest(&mut self, steps: &[Step]) -> Result<Rested> {
+        let request = self.request;
+        let mut rested = Rested::default();
+        if request.info.settings.unique_keys.is_empty() {
+            return Ok(rested);
+        }
+        let (mut touched, mut losers) = (BTreeSet::new(), BTreeSet::new());
+        for step in steps {
+            match step {
+                Step::Delete { id } => drop(touched.insert(id)),
+                Step::Write { id, body, .. } => {
+                    touched.insert(id);
+                    for claim in &body.claims {
+                        let key = keys::claim(request.partition(), claim);
+                        losers.extend(claimant(request.engine, self.numbering, &key)?.0);
+                    }
+                }
+                Step::Read(_) | Step::ReadStep(_) | Step::NotModified => (),
+            }
+        }
+        losers.retain(|it| !touched.contains(it));
+        for id in losers {
+            let key = request.item_key(&id);
+            let version = self.current.version(&key)?;
+            let Some(version) = version.filter(|it| self.current.is_expired(&it.0)) else {
+                continue;
+            };
+            rested.bytes += u64::from(version.0.body_bytes);
+            if RESTED_BYTES_MAX < rested.bytes {
+                return Err(overloaded("too much has expired that it would take over"));
+            }
+            rested.claimed.extend(self.given_up(&id, &version)?);
+            self.remove_expired(&id, &key, &version)?;
+            rested.latest.push((key, Latest { lsn: self.lsn, version: None }));
+            if version.0.segment == self.range.segment {
+                rested.live_bytes += u64::from(version.0.body_bytes);
+            }
+        }
+        Ok(rested)
+    }
+
+    fn remove_expired(
         &mut self,
-        record: &mut RangeRecord,
-        removed: &mut Vec<(Slice, Latest)>,
-    ) -> Result<Vec<Claimed>> {
+        id: &ItemId,
+        key: &Slice,
+        version: &(ItemRecord, Option<Bytes>),
+    ) -> Result<()> {
+        if self.keeps_history {
+            let previous = (version.0.stamp, self.current.body(version)?);
+            let index = self.take_index();
+            self.remember(ChangeKind::Expired, index, id, None, Some(&previous));
+        }
+        forget_version(&version.0, key, &self.request.info.settings, &mut self.entries);
+        self.entries.push(Entry::remove(Table::Items, key.clone()));
+        Ok(())
+    }
+
+    /// What the commit does to the unique keys: everything that is given up, then everything that
+    /// is claimed.
+    pub(super) fn claim(&mut self, rested: Vec<Claimed>) -> Result<Vec<Claimed>> {
         let request = self.request;
         if request.info.settings.unique_keys.is_empty() {
             return Ok(Vec::new());
         }
-        let (mut given_up, mut taken) = (Vec::new(), Vec::new());
-        let mut losers = BTreeSet::new();
+        let (mut claimed, mut taken) = (rested, Vec::new());
         for (slot, after) in self.after.iter().enumerate() {
             let Some(after) = after else { continue };
             if let Some(before) = &self.current.slots[slot].before {
-                given_up.extend(self.given_up(request.id(slot), before)?);
+                claimed.extend(self.given_up(request.id(slot), before)?);
             }
             let After::Written(_, _, claims) = after else { continue };
-            for claim in claims {
-                let key = keys::claim(request.partition(), claim);
-                losers.extend(claimant(request.engine, self.numbering, &key)?.0);
-                taken.push((key, Some(request.id(slot).clone())));
-            }
+            let key = |claim| keys::claim(request.partition(), claim);
+            taken.extend(claims.iter().map(|it| (key(it), Some(request.id(slot).clone()))));
         }
-        let is_touched = |id: &ItemId| {
-            let slot = (0..self.after.len()).find(|it| request.id(*it) == id);
-            slot.is_some_and(|it| self.after[it].is_some())
-        };
-        losers.retain(|it| !is_touched(it));
-        for id in losers {
-            let key = request.item_key(&id);
-            let Some(version) = self.current.version(&key)? else { continue };
-            given_up.extend(self.given_up(&id, &version)?);
-            self.lay_to_rest(&id, &key, &version, record)?;
-            removed.push((key, Latest { lsn: self.lsn, version: None }));
-        }
-        given_up.extend(taken);
-        self.entries.extend(given_up.iter().map(entry));
-        Ok(given_up)
+        claimed.extend(taken);
+        self.entries.extend(claimed.iter().map(entry));
+        Ok(claimed)
     }
 
     fn given_up(&self, id: &ItemId, version: &(ItemRecord, Option<Bytes>)) -> Result<Vec<Claimed>> {
@@ -135,30 +190,10 @@ impl Commit<'_> {
         let (engine, settings) = (request.engine, &request.info.settings);
         given_up(engine, self.numbering, settings, request.partition(), (id, &body))
     }
-
-    /// Removes an item that has expired, because what it held is taken: a TTL that is changed or a
-    /// reader that begins to hold events must not bring it back.
-    fn lay_to_rest(
-        &mut self,
-        id: &ItemId,
-        key: &Slice,
-        version: &(ItemRecord, Option<Bytes>),
-        record: &mut RangeRecord,
-    ) -> Result<()> {
-        let expired = &version.0;
-        if self.keeps_history {
-            let previous = (expired.stamp, self.current.body(version)?);
-            let index = self.take_index();
-            self.remember(ChangeKind::Expired, index, id, None, Some(&previous));
-        }
-        forget_version(expired, key, &self.request.info.settings, &mut self.entries);
-        self.entries.push(Entry::remove(Table::Items, key.clone()));
-        if expired.segment == self.range.segment {
-            record.live_bytes = record.live_bytes.saturating_sub(expired.body_bytes.into());
-        }
-        Ok(())
-    }
 }
+
+/// Bytes of expired items that one commit may remove by the way; purging does the rest.
+const RESTED_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 #[cfg(test)]
 mod tests {
