@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::part::PartOptions;
+use crate::patience::reaching;
 use crate::remote::{address_file, greeting};
 use crate::wire::{Answer, LINE_BYTES_MAX, Request, WireDelivery, WireError};
 use crate::world::{BrokerWorld, unless_exists};
@@ -29,9 +30,11 @@ const DELIVERY_COUNT_MAX: u32 = 2000;
 /// Serves the broker of a directory until it is killed.
 pub(crate) async fn serve(options: &PartOptions) -> Result<()> {
     let world = BrokerWorld::open(&options.directory).await?;
-    let opened =
-        Broker::open(&world.messages, BrokerOptions::default(), world.clock, world.ids).await;
-    let (broker, service) = opened.attempt(|| "open the broker")?;
+    let open = async || {
+        let (clock, ids) = (world.clock.clone(), world.ids.clone());
+        Broker::open(&world.messages, BrokerOptions::default(), clock, ids).await
+    };
+    let (broker, service) = reaching(open).await.attempt(|| "open the broker")?;
     tokio::spawn(service.run(CancellationToken::new()));
     create(&broker, options.detects_duplicates).await?;
     let listener = TcpListener::bind("127.0.0.1:0").await.attempt(|| "listen")?;
@@ -51,15 +54,21 @@ async fn create(broker: &Broker, detects_duplicates: bool) -> Result<()> {
     if !detects_duplicates {
         topic.duplicate_window = None;
     }
-    unless_exists(broker.create_topic(TOPIC, topic).await).attempt(|| "create the topic")?;
+    reaching(async || unless_exists(broker.create_topic(TOPIC, topic.clone()).await))
+        .await
+        .attempt(|| "create the topic")?;
     let receive = ReceiveSettings {
         lock_duration: LOCK_DURATION,
         delivery_count_max: DELIVERY_COUNT_MAX,
         ..ReceiveSettings::with_sessions()
     };
     let settings = SubscriptionSettings { receive, ..SubscriptionSettings::default() };
-    unless_exists(broker.create_subscription(TOPIC, SUBSCRIPTION, settings).await)
-        .attempt(|| "create the subscription")
+    reaching(async || {
+        let settings = settings.clone();
+        unless_exists(broker.create_subscription(TOPIC, SUBSCRIPTION, settings).await)
+    })
+    .await
+    .attempt(|| "create the subscription")
 }
 
 /// Says where it listens, so that nobody reads half of it.

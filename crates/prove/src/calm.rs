@@ -1,18 +1,22 @@
 //! The end: parked keys are driven again, everything drains, and the service says what it has.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_core::{Container, Item, KeyRange, PageSize, ScanScope};
 use millstream_crash::{Attempt, Error, Result};
 use millstream_outbox::Entity;
-use millstream_processor::{DeadLetters, Operations};
+use millstream_processor::{
+    DeadLetters, Error as ProcessorError, Estimator, Operations, ParkedPage,
+};
 
 use crate::account::Account;
+use crate::patience::reaching;
+use crate::remote::RemoteBroker;
 use crate::say::say;
 use crate::service::POISONED;
 use crate::service_part::{RELAY, ServicePart};
-use crate::world::RANGES;
+use crate::world::ServiceWorld;
 
 /// Commits to the poisoned key after the storm, which go behind what is parked.
 const COMMITS_BEHIND: usize = 10;
@@ -25,10 +29,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const WAIT_MAX: Duration = Duration::from_secs(300);
 const PAGE: usize = 1000;
 
+/// Looks for events that have not arrived.
+struct Look<'a> {
+    broker: &'a RemoteBroker,
+    letters: DeadLetters,
+    /// Asks the feed itself: what the relay last heard of it may be older than a commit.
+    estimator: Estimator,
+}
+
 /// Where events may still be.
 #[derive(Debug, PartialEq, Eq)]
 struct UnderWay {
-    leases: usize,
     commits: u64,
     parked: usize,
     messages: usize,
@@ -36,41 +47,36 @@ struct UnderWay {
 
 /// Drives parked keys again, waits until all is delivered, and says what was committed.
 pub(crate) async fn settle_down(part: &ServicePart) -> Result<()> {
-    let clock = Arc::clone(&part.world.clock);
-    let letters = DeadLetters::new(&part.world.leases, RELAY, clock, Duration::from_secs(10))
-        .attempt(|| "open the dead letters")?;
+    let look = Look::new(part).attempt(|| "find out what is under way")?;
     for _ in 0..COMMITS_BEHIND {
         part.service.commit(POISONED, 2).await?;
     }
     say("calm".to_owned());
     // First with the key still refused, so that all its events are parked.
-    wait(part, &letters, false).await?;
-    let parked = letters.list_parked(None, PAGE).await.attempt(|| "list what is parked")?;
-    for sequence in &parked.sequences {
+    wait(part, &look, false).await?;
+    for sequence in &look.parked().await?.sequences {
         say(format!("parked {} {}", sequence.partition_key, sequence.parked));
     }
     part.accept_poisoned();
     let operations = Operations::new(&part.world.data, &part.world.leases, RELAY)
         .attempt(|| "open the operations")?;
-    let redriven = operations.redrive_all(&letters).await.attempt(|| "redrive")?;
+    let redriven = reaching(async || operations.redrive_all(&look.letters).await).await;
+    let redriven = redriven.attempt(|| "redrive")?;
     say(format!("redriven {redriven}"));
-    wait(part, &letters, true).await?;
+    wait(part, &look, true).await?;
     tell(part).await
 }
 
 /// Waits until nothing is under way, or nothing moves any more.
-async fn wait(part: &ServicePart, letters: &DeadLetters, none_parked: bool) -> Result<()> {
+async fn wait(part: &ServicePart, look: &Look<'_>, none_parked: bool) -> Result<()> {
     let begun = part.world.clock.monotonic();
     let (mut before, mut since) = (None, begun);
     let mut quiet = 0;
     while quiet < QUIET_LOOKS {
         tokio::time::sleep(LOOK_INTERVAL).await;
-        let found = UnderWay::look(part, letters).await?;
-        let leases = usize::try_from(RANGES).unwrap_or(usize::MAX);
-        let is_quiet = leases <= found.leases
-            && found.commits == 0
-            && found.messages == 0
-            && (found.parked == 0 || !none_parked);
+        let found = look.under_way().await?;
+        let is_quiet =
+            found.commits == 0 && found.messages == 0 && (found.parked == 0 || !none_parked);
         quiet = if is_quiet { quiet + 1 } else { 0 };
         let now = part.world.clock.monotonic();
         if since + PATIENCE < now || begun + WAIT_MAX < now {
@@ -86,17 +92,28 @@ async fn wait(part: &ServicePart, letters: &DeadLetters, none_parked: bool) -> R
     Ok(())
 }
 
-impl UnderWay {
-    async fn look(part: &ServicePart, letters: &DeadLetters) -> Result<Self> {
-        let lags = part.monitor.lock().unwrap_or_else(PoisonError::into_inner).lags();
-        let parked = letters.list_parked(None, PAGE).await.attempt(|| "list what is parked")?;
-        Ok(Self {
-            leases: lags.len(),
-            commits: lags.iter().map(|it| it.commits).sum(),
-            parked: parked.sequences.len(),
+impl<'a> Look<'a> {
+    fn new(part: &'a ServicePart) -> Result<Self, ProcessorError> {
+        let ServiceWorld { clock, data, leases, .. } = &*part.world;
+        let letters = DeadLetters::new(leases, RELAY, Arc::clone(clock), Duration::from_secs(10))?;
+        let estimator = Estimator::new(data, leases, RELAY)?;
+        Ok(Self { broker: &part.broker, letters, estimator })
+    }
+
+    /// From where events come to where they go, so that none slips past.
+    async fn under_way(&self) -> Result<UnderWay> {
+        Ok(UnderWay {
+            // A relay that was never started has not said that there is nothing.
+            commits: self.estimator.estimate().await.map_or(u64::MAX, |it| it.commits),
+            parked: self.parked().await?.sequences.len(),
             // A broker that is being started again has not said that it is empty.
-            messages: part.broker.counts().await.map_or(usize::MAX, |it| it.active),
+            messages: self.broker.counts().await.map_or(usize::MAX, |it| it.active),
         })
+    }
+
+    async fn parked(&self) -> Result<ParkedPage> {
+        let listed = reaching(async || self.letters.list_parked(None, PAGE).await).await;
+        listed.attempt(|| "list what is parked")
     }
 }
 
@@ -118,7 +135,8 @@ async fn tell(part: &ServicePart) -> Result<()> {
             say(format!("entity {} {}", item.id, stored.data.version()));
         }
     }
-    let counts = part.broker.counts().await.attempt(|| "count messages")?;
+    let counts = reaching(async || part.broker.counts().await).await;
+    let counts = counts.attempt(|| "count messages")?;
     if 0 < counts.dead_lettered {
         return Err(Error::new(format!("deliver {} messages", counts.dead_lettered)));
     }
@@ -131,8 +149,9 @@ pub(crate) async fn items(container: &Container) -> Result<Vec<Item>> {
     let scope = ScanScope::Keys(KeyRange::all());
     let (mut items, mut after) = (Vec::new(), None);
     loop {
-        let page = container.documents.scan(&scope, after.as_ref(), PageSize::items(PAGE)).await;
-        let page = page.attempt(|| "read a container")?;
+        let (after_last, size) = (after.as_ref(), PageSize::items(PAGE));
+        let scan = async || container.documents.scan(&scope, after_last, size).await;
+        let page = reaching(scan).await.attempt(|| "read a container")?;
         items.extend(page.items);
         after = page.continuation;
         if after.is_none() {

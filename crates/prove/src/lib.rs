@@ -34,6 +34,7 @@ mod fleet;
 mod mutant;
 mod nats;
 mod part;
+mod patience;
 mod process;
 mod publisher;
 mod remote;

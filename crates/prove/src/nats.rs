@@ -2,14 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use millstream_backend_nats::{Connection, ConnectionOptions, NatsStore};
 use millstream_crash::{Attempt, Result};
 use millstream_nats_servers::NatsServers;
 
-const ATTEMPTS_MAX: u32 = 300;
-const PAUSE: Duration = Duration::from_millis(100);
+use crate::patience::patiently;
 
 /// Starts servers with their data in `directory`, and notes there where they are.
 pub(crate) fn start(directory: &Path, count: usize) -> Result<NatsServers> {
@@ -40,19 +38,6 @@ pub(crate) async fn store(directory: &Path, part: &str) -> Result<Option<NatsSto
         NatsStore::open(connection).await
     };
     patiently(open).await.attempt(attempted).map(Some)
-}
-
-/// Does something again until it succeeds: servers that have just started have to find together.
-pub(crate) async fn patiently<T, E>(
-    mut work: impl AsyncFnMut() -> std::result::Result<T, E>,
-) -> std::result::Result<T, E> {
-    for _ in 1..ATTEMPTS_MAX {
-        if let Ok(done) = work().await {
-            return Ok(done);
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
-    work().await
 }
 
 fn note(directory: &Path) -> PathBuf {

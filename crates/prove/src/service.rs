@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use millstream_crash::{Attempt, Error, Random, Result};
-use millstream_outbox::{ErrorKind, Outbox, UnitOfWork};
+use millstream_outbox::{Error as OutboxError, ErrorKind, Outbox, UnitOfWork};
 
 use crate::account::Account;
+use crate::patience::reaching;
 use crate::say::say;
 use crate::world::ServiceWorld;
 
@@ -60,7 +61,8 @@ impl Service {
     /// One commit of an entity with so many events.
     pub(crate) async fn commit(&self, key: &str, events: u64) -> Result<()> {
         for _ in 1..ATTEMPTS_MAX {
-            if self.try_commit(key, events).await? {
+            let tried = reaching(async || self.try_commit(key, events).await).await;
+            if tried.attempt(|| format!("commit {key}"))? {
                 return Ok(());
             }
         }
@@ -69,21 +71,20 @@ impl Service {
 
     /// Whether it was committed; if not, somebody else has changed the entity. That is a service
     /// that was killed: what it sent over a network may arrive after its death.
-    async fn try_commit(&self, key: &str, events: u64) -> Result<bool> {
+    async fn try_commit(&self, key: &str, events: u64) -> Result<bool, OutboxError> {
         let mut unit = self.outbox.unit();
-        let found = unit.read::<Account>(key, key).await.attempt(|| format!("read {key}"))?;
+        let found = unit.read::<Account>(key, key).await?;
         let before = found.as_ref().map_or(0, |it| it.entity.version());
-        let changed = match found {
+        match found {
             Some(mut found) => {
                 for _ in 0..events {
                     found.entity.count();
                 }
-                unit.update(found.entity, found.etag)
+                unit.update(found.entity, found.etag)?;
             }
-            None => unit.create(Account::new(key)),
-        };
-        changed.attempt(|| format!("change {key}"))?;
-        let Some(ids) = commit_surely(&mut unit, key).await? else { return Ok(false) };
+            None => unit.create(Account::new(key))?,
+        }
+        let Some(ids) = commit_surely(&mut unit).await? else { return Ok(false) };
         say(format!("ack {key} {} {}", before + 1, ids.join(" ")));
         Ok(true)
     }
@@ -91,7 +92,7 @@ impl Service {
 
 /// Commits, again while nobody knows whether it happened, and returns the ids of the events; none
 /// if the entity has changed since it was read.
-async fn commit_surely(unit: &mut UnitOfWork, key: &str) -> Result<Option<Vec<String>>> {
+async fn commit_surely(unit: &mut UnitOfWork) -> Result<Option<Vec<String>>, OutboxError> {
     loop {
         let error = match unit.commit().await {
             Ok(committed) => {
@@ -104,7 +105,7 @@ async fn commit_surely(unit: &mut UnitOfWork, key: &str) -> Result<Option<Vec<St
             return Ok(None);
         }
         if *error.kind() != ErrorKind::Unknown {
-            return Err(Error::new(format!("commit {key}")).because(error));
+            return Err(error);
         }
     }
 }

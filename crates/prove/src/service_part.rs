@@ -1,14 +1,14 @@
 //! The process of the service and of its relay: a store belongs to one process, and the relay reads
 //! the feed of what the service commits.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use millstream_core::Publisher;
 use millstream_crash::{Attempt, Error, Random, Result};
 use millstream_processor::{Concurrency, ProcessorOptions, StartPosition};
-use millstream_relay::{Relay, RelayMonitor, RelayOptions};
+use millstream_relay::{Relay, RelayOptions};
 use tokio_util::sync::CancellationToken;
 
 use crate::calm::settle_down;
@@ -28,8 +28,6 @@ pub(crate) struct ServicePart {
     pub(crate) broker: RemoteBroker,
     pub(crate) weather: Arc<Weather>,
     pub(crate) service: Service,
-    /// The relay that was started last.
-    pub(crate) monitor: Arc<Mutex<RelayMonitor>>,
     publisher: Arc<UnreliablePublisher>,
 }
 
@@ -46,7 +44,7 @@ pub(crate) async fn live(options: &PartOptions) -> Result<()> {
         mutant: options.mutant,
     });
     let service = Service::new(&world)?;
-    let part = ServicePart { world, broker, weather, service, monitor: Arc::default(), publisher };
+    let part = ServicePart { world, broker, weather, service, publisher };
     if stormy { part.storm(&mut random).await } else { part.calm().await }
 }
 
@@ -72,11 +70,10 @@ impl ServicePart {
 
     /// Relays until it is dropped, starting again when it fails.
     fn relay(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        let (world, monitor) = (Arc::clone(&self.world), Arc::clone(&self.monitor));
-        let publisher = Arc::clone(&self.publisher);
+        let (world, publisher) = (Arc::clone(&self.world), Arc::clone(&self.publisher));
         async move {
             loop {
-                if let Err(error) = relay_once(&world, &monitor, publisher.clone()).await {
+                if let Err(error) = relay_once(&world, publisher.clone()).await {
                     eprintln!("relay: {}", error.report());
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -90,11 +87,7 @@ impl ServicePart {
     }
 }
 
-async fn relay_once(
-    world: &ServiceWorld,
-    monitor: &Mutex<RelayMonitor>,
-    publisher: Arc<dyn Publisher>,
-) -> Result<()> {
+async fn relay_once(world: &ServiceWorld, publisher: Arc<dyn Publisher>) -> Result<()> {
     let processor = ProcessorOptions::default()
         .start(StartPosition::Beginning)
         .lease_duration(Duration::from_millis(1000))
@@ -109,7 +102,6 @@ async fn relay_once(
         // The store is this process's alone, and a relay that is dropped is gone with all it did.
         .predecessor_is_dead();
     let started = relay.start(publisher).await.attempt(|| "start the relay")?;
-    *monitor.lock().unwrap_or_else(PoisonError::into_inner) = started.monitor();
     started.run(CancellationToken::new()).await.attempt(|| "relay")?;
     Err(Error::new("relay: it ended by itself"))
 }

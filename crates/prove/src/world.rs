@@ -9,6 +9,7 @@ use millstream_crash::{Attempt, Result};
 use millstream_store::Store;
 
 use crate::nats;
+use crate::patience::reaching;
 
 /// Ranges of the data, so that the relay has more than one lease.
 pub(crate) const RANGES: u32 = 2;
@@ -97,10 +98,14 @@ async fn container(
     settings: ContainerSettings,
 ) -> Result<Container> {
     let attempted = || format!("open the container \"{name}\"");
-    unless_exists(store.create_database(DATABASE).await).attempt(attempted)?;
     let name = ContainerName::new(DATABASE, name).attempt(attempted)?;
-    unless_exists(store.create(&name, settings).await).attempt(attempted)?;
-    store.open(&name).await.attempt(attempted)
+    reaching(async || {
+        unless_exists(store.create_database(DATABASE).await)?;
+        unless_exists(store.create(&name, settings.clone()).await)?;
+        store.open(&name).await
+    })
+    .await
+    .attempt(attempted)
 }
 
 /// A process that was killed before may have created it.

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::fleet::scene;
-use crate::nats::patiently;
+use crate::patience::patiently;
 use crate::say::say;
 
 /// Serves until it is killed.

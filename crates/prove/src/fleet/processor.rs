@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::fleet::scene::{COUNT, Count, EVENT, Scene};
 use crate::mutant::Mutant;
-use crate::nats::patiently;
+use crate::patience::patiently;
 use crate::say::say;
 
 const NAME: &str = "counter";

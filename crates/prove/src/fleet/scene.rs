@@ -9,7 +9,8 @@ use millstream_core::{
 use millstream_crash::{Attempt, Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::nats::{self, patiently};
+use crate::nats;
+use crate::patience::{patiently, reaching};
 use crate::world::unless_exists;
 
 /// Ranges of the data: more than there are processors, so that each has some.
@@ -50,15 +51,17 @@ impl Scene {
     pub(crate) async fn create(directory: &Path) -> Result<Self> {
         let store = store(directory).await?;
         let database = database(directory);
-        unless_exists(store.create_database(&database).await)
+        reaching(async || unless_exists(store.create_database(&database).await))
+            .await
             .attempt(|| "create the database of the fleet")?;
         let key = PartitionKeyDefinition::hash("/partitionKey").attempt(|| "divide a container")?;
         let settings = ContainerSettings::new(key).default_ttl(TimeToLive::Never);
         for (name, ranges) in [("data", RANGES), ("leases", 1), ("counts", 1)] {
             let attempted = || format!("create the container \"{name}\"");
             let name = ContainerName::new(&database, name).attempt(attempted)?;
-            let created = store.create(&name, settings.clone().ranges(ranges)).await;
-            unless_exists(created).attempt(attempted)?;
+            let settings = settings.clone().ranges(ranges);
+            let create = async || unless_exists(store.create(&name, settings.clone()).await);
+            reaching(create).await.attempt(attempted)?;
         }
         Self::open_in(&store, &database).await
     }
@@ -116,7 +119,8 @@ async fn read<T: for<'de> Deserialize<'de>>(
 ) -> Result<Option<T>> {
     let attempted = || format!("read {id} of {key}");
     let item_id = ItemId::new(id).attempt(attempted)?;
-    let found = container.documents.read(&PartitionKey::from(key), &item_id).await;
+    let key = PartitionKey::from(key);
+    let found = reaching(async || container.documents.read(&key, &item_id).await).await;
     let Some(item) = found.attempt(attempted)? else { return Ok(None) };
     serde_json::from_slice(&item.body).map(Some).attempt(attempted)
 }
