@@ -13,8 +13,8 @@ use crate::request::Request;
 use crate::state::{Call, Found, State};
 use crate::target::{Below, ContainerPath, Target};
 use crate::{
-    account, batch, charge, conflicts, containers, databases, delete_by_key, feed, intent, items,
-    management, offers, query, ranges,
+    account, batch, charge, conflicts, containers, databases, delete_by_key, feed, intent,
+    item_pages, items, management, offers, query, ranges,
 };
 
 /// Serves a request whose signature holds.
@@ -198,7 +198,7 @@ async fn call_other(call: Call<'_>, below: &Below) -> Answer {
         (Below::Items, "POST") if intent::is_plan(&request.headers) => query::plan(call).await,
         (Below::Items, "POST") => query::execute(call).await,
         (Below::Items, "GET") if request.headers.contains(&headers::A_IM) => feed::read(call).await,
-        (Below::Items, "GET") => items::list(call).await,
+        (Below::Items, "GET") => item_pages::list(call).await,
         (Below::DeleteByKey, "POST") => delete_by_key::execute(call).await,
         (Below::Conflicts, "GET" | "POST") => conflicts::list(call),
         (Below::Conflict, "GET" | "DELETE") => conflicts::one(),

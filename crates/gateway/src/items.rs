@@ -1,11 +1,10 @@
-//! Requests about one item: create, upsert, read, replace, patch, delete; and the plain feed of
-//! items.
+//! Requests about one item: create, upsert, read, replace, patch, delete.
 
 use bytes::Bytes;
 use http::StatusCode;
 use millstream_core::{
-    Batch, Envelope, Error, ErrorKind, Item, ItemId, KeyRange, Lsn, Operation, OperationResult,
-    PageSize, PartitionKey, PartitionKeyComponent, ScanContinuation, ScanScope,
+    Batch, Envelope, Error, ErrorKind, Item, ItemId, KeyRange, Operation, OperationResult,
+    PageSize, PartitionKey, PartitionKeyComponent, ScanScope,
 };
 
 use crate::item_body::{self, home};
@@ -14,13 +13,10 @@ use crate::refusal::{Refusal, sub_status};
 use crate::reply::{Answer, Reply};
 use crate::request::{KeyHeader, Request};
 use crate::rid::{self, Rid};
-use crate::scope::Scope;
 use crate::session::SessionToken;
 use crate::state::Call;
 use crate::{charge, headers, patching};
 
-/// Longest continuation of a feed of items that is looked at.
-const CONTINUATION_BYTES_MAX: usize = 16 * 1024;
 /// Items that are looked at in one step to find one by its resource id.
 const LOOK_UP_PAGE: usize = 1000;
 
@@ -36,36 +32,6 @@ pub(crate) async fn upsert(call: Call<'_>) -> Answer {
     let body = item_body::text(&call.request.body)?;
     let key = whole_key(call.request, call.container)?;
     write(call, key, vec![Operation::upsert(body.clone())], Some(&body)).await
-}
-
-/// `GET …/docs` without a feed mode: the items in the order of their keys.
-pub(crate) async fn list(call: Call<'_>) -> Answer {
-    let Call { request, container, .. } = call;
-    let scope = Scope::read(request, container).await?;
-    container.check_session(request, &scope.keys(container)?).await?;
-    let after = match request.text(&headers::CONTINUATION)? {
-        None | Some("") => None,
-        Some(text) if CONTINUATION_BYTES_MAX < text.len() => {
-            return Err(Refusal::bad_request("the continuation of the request is too long"));
-        }
-        Some(text) => Some(ScanContinuation::new(text)),
-    };
-    let size = request.page_size()?;
-    let page = container.documents().scan(&scope.to_scan(), after.as_ref(), size).await?;
-    let home = home(container);
-    let documents: Vec<Bytes> = page.items.iter().map(|item| home.present(item)).collect();
-    let body = item_body::page(&container.rid, &documents);
-    let charge = charge::page(body.len());
-    let mut reply = Reply::new(StatusCode::OK, body).item_count(documents.len()).charge(charge);
-    if let Scope::Partition(key) = &scope {
-        let newest = page.items.iter().map(|it| it.lsn).max().unwrap_or(Lsn::ZERO);
-        let (range, lsn) = container.position(key, newest)?;
-        reply = reply.session(range, lsn);
-    }
-    if let Some(continuation) = page.continuation {
-        reply = reply.header(&headers::CONTINUATION, continuation.as_str());
-    }
-    Ok(reply)
 }
 
 /// `GET …/docs/{id}`.

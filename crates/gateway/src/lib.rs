@@ -33,6 +33,7 @@ mod headers;
 mod hybrid_row;
 mod intent;
 mod item_body;
+mod item_pages;
 mod items;
 mod lines;
 mod listing;

@@ -304,6 +304,59 @@ fn items_are_listed_page_by_page() {
     });
 }
 
+/// The ids on all pages of a range from a place on, and the continuation of the first page.
+async fn pages_of(gateway: &Running, range: &str, continuation: &str) -> (Vec<String>, String) {
+    let (mut found, mut first) = (Vec::new(), None);
+    let mut continuation = continuation.to_owned();
+    loop {
+        let headers = [
+            ("x-ms-max-item-count", "3"),
+            ("x-ms-documentdb-partitionkeyrangeid", range),
+            ("x-ms-continuation", &continuation),
+        ];
+        let page = gateway.ask(Method::GET, ITEMS, &headers, "").await.expect(200);
+        for document in page.json()["Documents"].as_array().unwrap() {
+            found.push(document["id"].as_str().unwrap().to_owned());
+        }
+        continuation = page.header("x-ms-continuation").to_owned();
+        first.get_or_insert_with(|| continuation.clone());
+        if continuation.is_empty() {
+            return (found, first.unwrap());
+        }
+    }
+}
+
+#[test]
+fn pages_of_items_go_on_in_the_ranges_that_took_the_place_of_theirs() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        for id in 0..40 {
+            let body = format!(r#"{{"id":"{id}","pk":"{}"}}"#, id / 2);
+            gateway.item(&(id / 2).to_string(), &body).await.expect(201);
+        }
+        let (all, after_three) = pages_of(&gateway, "0", "").await;
+        assert_eq!(all.len(), 40);
+        // A place far into the range lies behind the first half of it.
+        let mut places = vec![(3, after_three)];
+        while places.len() < 13 {
+            let (count, place) = places.last().unwrap();
+            let (_, next) = pages_of(&gateway, "0", place).await;
+            places.push((count + 3, next));
+        }
+        gateway.post("/databases/d/containers/c/partitions/0/split", "").await.expect(200);
+        for (count, place) in &places {
+            let (mut rest, _) = pages_of(&gateway, "1", place).await;
+            rest.extend(pages_of(&gateway, "2", place).await.0);
+            assert_eq!(rest, all[*count..], "after {count} items");
+        }
+        let (left, place) = pages_of(&gateway, "1", "").await;
+        let merged = r#"{"partitionIds":[1,2]}"#;
+        gateway.post("/databases/d/containers/c/partitions/merge", merged).await.expect(200);
+        let (rest, _) = pages_of(&gateway, "3", &place).await;
+        assert_eq!(rest, left[3..], "the place of a range is one of its keys after a merge, too");
+    });
+}
+
 #[test]
 fn a_session_token_from_the_future_is_refused() {
     on_both(|gateway| async move {
