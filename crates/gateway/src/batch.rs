@@ -15,7 +15,7 @@ use millstream_core::{
 use crate::batch_wire::{self, OperationType, OperationWire, ResultWire};
 use crate::item_body::{self, home};
 use crate::open_container::{OpenContainer, range_gone};
-use crate::refusal::{Refusal, status_of};
+use crate::refusal::Refusal;
 use crate::reply::{Answer, Reply, quoted, unquoted};
 use crate::state::Call;
 use crate::{charge, headers, hybrid_row, items, patching, scope, session};
@@ -255,18 +255,17 @@ fn failure(
     body: Option<&Bytes>,
     error: &Error,
 ) -> ResultWire {
-    let (status, sub_status) = status_of(error);
-    let mismatch = items::key_mismatch(error, container, key, body);
-    ResultWire {
-        sub_status: mismatch.or(sub_status),
-        charge: 1.0,
-        retry_after: error.retry_after(),
-        ..ResultWire::status(status)
-    }
+    let refusal = items::refusal_of(error, container, key, body);
+    ResultWire { retry_after: error.retry_after(), ..refused(&refusal) }
 }
 
 fn refused(refusal: &Refusal) -> ResultWire {
-    ResultWire { sub_status: refusal.sub_status, charge: 1.0, ..ResultWire::status(refusal.status) }
+    ResultWire {
+        sub_status: refusal.sub_status,
+        refusal: Some(refusal.body().into()),
+        charge: 1.0,
+        ..ResultWire::status(refusal.status)
+    }
 }
 
 fn note(seen: &mut Seen, position: Option<(RangeId, Lsn)>) {

@@ -47,6 +47,10 @@ pub(crate) struct ResultWire {
     /// In quotes.
     pub(crate) etag: Option<String>,
     pub(crate) body: Option<Bytes>,
+    /// What went wrong, as the body of a refusal. It has a place in HybridRow alone: the SDK for
+    /// .NET looks for it where the item would be, and that for Java, which reads JSON, would take
+    /// it for the item.
+    pub(crate) refusal: Option<Bytes>,
     pub(crate) charge: f64,
     pub(crate) retry_after: Option<Duration>,
 }
@@ -54,7 +58,15 @@ pub(crate) struct ResultWire {
 impl ResultWire {
     /// A result that has nothing but its status.
     pub(crate) fn status(status: StatusCode) -> Self {
-        Self { status, sub_status: None, etag: None, body: None, charge: 0.0, retry_after: None }
+        Self {
+            status,
+            sub_status: None,
+            etag: None,
+            body: None,
+            refusal: None,
+            charge: 0.0,
+            retry_after: None,
+        }
     }
 }
 

@@ -130,17 +130,18 @@ pub(crate) fn replacing(id: ItemId, body: Bytes) -> Vec<Operation> {
     }
 }
 
-/// The sub-status of a failure: one that comes from a partition key which is not that of the body
-/// has its own.
-pub(crate) fn key_mismatch(
+/// The refusal of a failed operation: one that comes from a partition key which is not that of the
+/// body has its own.
+pub(crate) fn refusal_of(
     error: &Error,
     container: &OpenContainer,
     key: &PartitionKey,
     body: Option<&Bytes>,
-) -> Option<u32> {
-    let body = body.filter(|_| error.kind() == ErrorKind::Invalid)?;
-    let found = container.settings().partition_key.extract(body).ok()?;
-    (found != *key).then_some(sub_status::KEY_MISMATCH)
+) -> Refusal {
+    let refusal = Refusal::from(error);
+    let body = body.filter(|_| error.kind() == ErrorKind::Invalid);
+    let found = body.and_then(|it| container.settings().partition_key.extract(it).ok());
+    if found.is_some_and(|it| it != *key) { mismatch(&refusal.message) } else { refusal }
 }
 
 async fn write(
@@ -158,7 +159,7 @@ async fn write(
     let batch = Batch { partition_key: key.clone(), operations };
     let outcome = match container.documents().commit(batch).await {
         Ok(outcome) => outcome,
-        Err(error) => return Err(refused(container, &key, body, error).await),
+        Err(error) => return Err(refused(container, &key, body, &error).await),
     };
     let (range, lsn) = container.position(&key, outcome.lsn)?;
     let Some(result) = outcome.results.into_iter().next_back() else {
@@ -190,15 +191,11 @@ async fn refused(
     container: &OpenContainer,
     key: &PartitionKey,
     body: Option<&Bytes>,
-    error: Error,
+    error: &Error,
 ) -> Refusal {
-    let is_mismatch = key_mismatch(&error, container, key, body).is_some();
-    let kind = error.kind();
-    let mut refusal = Refusal::from(error);
-    if is_mismatch {
-        return mismatch(&refusal.message);
-    }
-    if let ErrorKind::NotFound | ErrorKind::AlreadyExists | ErrorKind::PreconditionFailed = kind
+    let mut refusal = refusal_of(error, container, key, body);
+    if let ErrorKind::NotFound | ErrorKind::AlreadyExists | ErrorKind::PreconditionFailed =
+        error.kind()
         && !refusal.is_container_gone
         && let Ok(keys) = container.settings().partition_key.range_of(key)
     {

@@ -10,14 +10,15 @@ const REQUEST_CHARGE: u64 = 6;
 /// Writes a row.
 pub(super) fn encode(result: &ResultWire) -> Vec<u8> {
     let mut row = begin(SCHEMA);
-    let bits = 0b11 | u8::from(result.etag.is_some()) << 2 | u8::from(result.body.is_some()) << 3;
+    let body = result.body.as_ref().or(result.refusal.as_ref());
+    let bits = 0b11 | u8::from(result.etag.is_some()) << 2 | u8::from(body.is_some()) << 3;
     row.push(bits);
     row.extend(i32::from(result.status.as_u16()).to_le_bytes());
     row.extend(result.sub_status.unwrap_or(0).to_le_bytes());
     if let Some(etag) = &result.etag {
         push_bytes(&mut row, etag.as_bytes());
     }
-    if let Some(body) = &result.body {
+    if let Some(body) = body {
         push_bytes(&mut row, body);
     }
     if let Some(wait) = result.retry_after {

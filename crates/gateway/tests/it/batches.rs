@@ -69,6 +69,10 @@ fn a_failed_batch_changes_nothing_and_names_the_operation() {
         let check = async |body: &str, expected: &[u64]| {
             let answered = batch(&gateway, r#"["a"]"#, body).await.expect(207);
             assert_eq!(statuses(&answered), expected, "{body}");
+            // A client that reads JSON takes whatever is there for an item.
+            let results = answered.json();
+            let results = results.as_array().unwrap();
+            assert!(results.iter().all(|it| it.get("resourceBody").is_none()), "{body}");
         };
         let create = r#"{"operationType":"Create","resourceBody":{"id":"2","pk":"a"}}"#;
         let again = r#"{"operationType":"Create","resourceBody":{"id":"1","pk":"a"}}"#;
@@ -212,6 +216,14 @@ fn a_batch_in_hybrid_row_is_answered_in_hybrid_row() {
         let second = first + length + 13;
         assert_eq!(results[first + 6..first + 8], 424u16.to_le_bytes());
         assert_eq!(results[second + 6..second + 8], 409u16.to_le_bytes());
+        // The SDK for .NET takes the message from the body of the result that failed, which is the
+        // fourth column of the row; after two numbers it begins with its length.
+        assert_eq!((results[first + 5], results[second + 5]), (0b0011, 0b1011));
+        let (length, body) = results[second + 14..].split_first().unwrap();
+        let refusal: Value = serde_json::from_slice(&body[..usize::from(*length)]).unwrap();
+        assert_eq!(refusal["code"], "Conflict");
+        let message = refusal["message"].as_str().unwrap();
+        assert!(message.starts_with("could not create"), "{message}");
     });
 }
 
