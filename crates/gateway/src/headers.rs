@@ -56,7 +56,7 @@ pub(crate) const IS_UPSERT: HeaderName = HeaderName::from_static("x-ms-documentd
 /// How far a new indexing policy has got.
 pub(crate) const INDEX_PROGRESS: HeaderName =
     HeaderName::from_static("x-ms-documentdb-collection-index-transformation-progress");
-/// Which indexes a query used, in base64.
+/// Which indexes a query used: in base64, or, where the second form was asked for, as in a URL.
 pub(crate) const INDEX_UTILIZATION: HeaderName =
     HeaderName::from_static("x-ms-cosmos-index-utilization");
 /// Number of items in a page.
@@ -80,6 +80,9 @@ pub(crate) const PARTITION_KEY: HeaderName =
 /// The client wants to know which indexes a query used.
 pub(crate) const POPULATE_INDEX_METRICS: HeaderName =
     HeaderName::from_static("x-ms-cosmos-populateindexmetrics");
+/// The same, in a shorter form: the SDKs for .NET and JavaScript.
+pub(crate) const POPULATE_INDEX_METRICS_SHORT: HeaderName =
+    HeaderName::from_static("x-ms-cosmos-populateindexmetrics-v2");
 /// The client wants to know what a query did.
 pub(crate) const POPULATE_QUERY_METRICS: HeaderName =
     HeaderName::from_static("x-ms-documentdb-populatequerymetrics");
@@ -122,9 +125,13 @@ pub(crate) const WITH_LSN: HeaderName = HeaderName::from_static("x-millstream-it
 
 /// Names as a path: a header has ASCII only, and clients compare it with what they sent.
 pub(crate) fn path(names: &[&str]) -> String {
-    let names: Vec<String> =
-        names.iter().map(|it| utf8_percent_encode(it, ENCODED).to_string()).collect();
+    let names: Vec<String> = names.iter().map(|it| encoded(it)).collect();
     names.join("/")
+}
+
+/// A text as it stands in a URL.
+pub(crate) fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, ENCODED).to_string()
 }
 
 #[cfg(test)]

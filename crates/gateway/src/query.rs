@@ -140,11 +140,19 @@ fn with_metrics(
         );
         reply = reply.header(&headers::QUERY_METRICS, &metrics);
     }
-    if request.flag(&headers::POPULATE_INDEX_METRICS) {
-        // The partition key is all that items are found by.
-        let is_pinned = matches!(scope, Scope::Partition(_));
-        let paths = container.settings().partition_key.paths();
-        let used: Vec<Value> = paths.iter().filter(|_| is_pinned).map(|path| used(path)).collect();
+    // The partition key is all that items are found by.
+    let is_pinned = matches!(scope, Scope::Partition(_));
+    let paths = container.settings().partition_key.paths().iter().filter(|_| is_pinned);
+    if request.flag(&headers::POPULATE_INDEX_METRICS_SHORT) {
+        let used: Vec<Value> = paths.map(|it| json!({ "IndexSpec": format!("{it}/?") })).collect();
+        let metrics = json!({
+            "UtilizedIndexes": { "SingleIndexes": used, "CompositeIndexes": [] },
+            "PotentialIndexes": { "SingleIndexes": [], "CompositeIndexes": [] },
+        });
+        let metrics = headers::encoded(&metrics.to_string());
+        reply = reply.header(&headers::INDEX_UTILIZATION, &metrics);
+    } else if request.flag(&headers::POPULATE_INDEX_METRICS) {
+        let used: Vec<Value> = paths.map(|path| used(path)).collect();
         let metrics = json!({
             "UtilizedSingleIndexes": used,
             "PotentialSingleIndexes": [],

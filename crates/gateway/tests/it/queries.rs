@@ -1,3 +1,5 @@
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -240,6 +242,35 @@ fn a_query_says_what_it_did_if_it_is_asked() {
         assert!(rest.contains("outputDocumentCount=4;"), "{rest}");
         let silent = ask(&gateway, docs, query, &[CROSSING]).await.expect(200);
         assert_eq!(silent.header("x-ms-documentdb-query-metrics"), "");
+    });
+}
+
+#[test]
+fn a_query_says_what_it_was_found_by_in_the_form_that_is_asked_for() {
+    on_both(|gateway| async move {
+        with_items(&gateway).await;
+        let docs = "/dbs/d/colls/c/docs";
+        let odd = ("x-ms-documentdb-partitionkey", r#"["odd"]"#);
+        let asked = async |form: &str, place: (&str, &str)| {
+            let answer = ask(&gateway, docs, "SELECT * FROM c", &[(form, "True"), place]).await;
+            answer.expect(200).header("x-ms-cosmos-index-utilization").to_owned()
+        };
+        // As .NET and JavaScript ask. A plus would be decoded in one of them only.
+        let second = "x-ms-cosmos-populateindexmetrics-V2";
+        let read = |text: &str| -> Value {
+            let text = percent_encoding::percent_decode_str(text).decode_utf8().unwrap();
+            serde_json::from_str(&text).unwrap()
+        };
+        let none = json!({ "SingleIndexes": [], "CompositeIndexes": [] });
+        let by_key = json!({ "SingleIndexes": [{ "IndexSpec": "/pk/?" }], "CompositeIndexes": [] });
+        let pinned = read(&asked(second, odd).await);
+        assert_eq!(pinned, json!({ "UtilizedIndexes": by_key, "PotentialIndexes": none }));
+        let crossing = read(&asked(second, CROSSING).await);
+        assert_eq!(crossing, json!({ "UtilizedIndexes": none, "PotentialIndexes": none }));
+        let first = STANDARD.decode(asked("x-ms-cosmos-populateindexmetrics", odd).await).unwrap();
+        let first: Value = serde_json::from_slice(&first).unwrap();
+        assert_eq!(first["UtilizedSingleIndexes"][0]["IndexSpec"], "/pk/?");
+        assert_eq!(asked("x-ms-other", odd).await, "");
     });
 }
 
