@@ -196,6 +196,7 @@ async fn call_other(call: Call<'_>, below: &Below) -> Answer {
         (Below::Itself, "DELETE") => containers::delete(call).await,
         (Below::Ranges, "GET") => ranges::read(call).await,
         (Below::Items, "POST") if intent::is_plan(&request.headers) => query::plan(call).await,
+        (Below::Items, "POST") if feed::is_named(request) => Err(feed::queried()),
         (Below::Items, "POST") => query::execute(call).await,
         (Below::Items, "GET") if request.headers.contains(&headers::A_IM) => feed::read(call).await,
         (Below::Items, "GET") => item_pages::list(call).await,

@@ -77,6 +77,20 @@ struct Page {
     is_end: bool,
 }
 
+/// Whether a request names one of the feeds.
+pub(crate) fn is_named(request: &Request) -> bool {
+    mode(request).is_ok()
+}
+
+/// The refusal of a query that asks for the feed as well: it would be answered with items that have
+/// not changed, and pages that say nothing of where the feed goes on.
+pub(crate) fn queried() -> Refusal {
+    Refusal::bad_request(
+        "queries over the change feed are not supported: the request has both a query and the \
+         header A-IM; read the feed and filter what comes, or leave the header out",
+    )
+}
+
 async fn page(
     request: &Request,
     container: &OpenContainer,

@@ -122,6 +122,29 @@ fn the_feed_of_one_key_has_its_items_only() {
 }
 
 #[test]
+fn a_query_over_the_feed_is_refused() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        let headers = [
+            ("a-im", "Incremental Feed"),
+            ("x-ms-documentdb-isquery", "True"),
+            ("content-type", "application/query+json"),
+            ("x-ms-documentdb-query-enablecrosspartition", "True"),
+        ];
+        let query = r#"{"query":"SELECT * FROM c","parameters":[]}"#;
+        let path = "/dbs/d/colls/c/docs";
+        let refused = gateway.ask(Method::POST, path, &headers, query).await.expect(400);
+        let message = refused.json()["message"].as_str().unwrap().to_owned();
+        assert!(message.contains("change feed"), "{message}");
+        gateway.ask(Method::POST, path, &headers[1..], query).await.expect(200);
+        // Builds of the SDK for .NET had this with ordinary queries; it names no feed.
+        let mut ordinary = headers;
+        ordinary[0].1 = "True";
+        gateway.ask(Method::POST, path, &ordinary, query).await.expect(200);
+    });
+}
+
+#[test]
 fn bounds_narrow_a_range() {
     on_both(|gateway| async move {
         gateway.with_container().await;
