@@ -88,7 +88,9 @@ pub(crate) async fn delete(call: Call<'_>) -> Answer {
     call.state.containers.delete(&info.name).await?;
     call.state.forget(&info.name);
     call.state.catalog.remove(Owner::Container(info.resource_id)).await?;
-    Ok(Reply::empty(StatusCode::NO_CONTENT).charge(5.0))
+    // Unlike other answers about a container, this one names the container itself: the SDKs for
+    // .NET and Java forget the session tokens of what is named here.
+    Ok(call.container.name_paths(Reply::empty(StatusCode::NO_CONTENT).charge(5.0)))
 }
 
 /// The database a path names, as the owner of something.
