@@ -139,6 +139,12 @@ fn check_supported(body: &Map<String, Value>) -> Result<(), Refusal> {
     if body.get("materializedViewDefinition").is_some_and(|it| !it.is_null()) {
         return Err(Refusal::bad_request("materialized views are not supported"));
     }
+    let expiry = body.get("ttlPropertyPath").filter(|it| !it.is_null());
+    if expiry.is_some_and(|it| it != "/_ts" && it != "_ts") {
+        let message = "ttlPropertyPath is not supported: items expire a time after _ts, that of \
+                       their last write";
+        return Err(Refusal::bad_request(message));
+    }
     Ok(())
 }
 

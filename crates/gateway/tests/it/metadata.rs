@@ -97,6 +97,30 @@ fn a_container_gives_back_what_it_was_defined_with() {
 }
 
 #[test]
+fn items_expire_by_their_own_time_alone() {
+    on_both(|gateway| async move {
+        gateway.post("/dbs", r#"{"id":"d"}"#).await.expect(201);
+        let create = async |name: &str, path: &str| {
+            let key = json!({ "paths": ["/pk"], "kind": "Hash" });
+            let path: Value = serde_json::from_str(path).unwrap();
+            let body = json!({
+                "id": name, "partitionKey": key, "defaultTtl": 5, "ttlPropertyPath": path
+            });
+            gateway.post("/dbs/d/colls", &body.to_string()).await
+        };
+        for path in [r#""/creationDate""#, r#""creationDate""#, r#""""#, "1", r#"["/_ts"]"#] {
+            let refused = create("refused", path).await.expect(400).json();
+            let message = refused["message"].as_str().unwrap();
+            assert!(message.contains("ttlPropertyPath"), "{message}");
+        }
+        create("none", "null").await.expect(201);
+        let made = create("slash", r#""/_ts""#).await.expect(201).json();
+        assert_eq!(made["ttlPropertyPath"], "/_ts");
+        create("plain", r#""_ts""#).await.expect(201);
+    });
+}
+
+#[test]
 fn a_container_looks_as_cosmos_db_shows_it_whatever_was_left_out() {
     on_both(|gateway| async move {
         gateway.post("/dbs", r#"{"id":"d"}"#).await.expect(201);
