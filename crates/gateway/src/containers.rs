@@ -64,13 +64,14 @@ pub(crate) async fn read(call: Call<'_>) -> Answer {
 
 pub(crate) async fn replace(call: Call<'_>) -> Answer {
     let old = current(call).await?;
-    let Definition { id, settings, kept } =
+    let Definition { id, settings, mut kept } =
         Definition::parse(&call.request.body, Some(&old.settings))?;
     if id != old.name.container() {
         return Err(Refusal::bad_request("the id of a container cannot be changed"));
     }
     let owner = Owner::Container(old.resource_id);
-    let Entry { throughput, .. } = call.state.catalog.read(owner).await?;
+    let Entry { throughput, definition: known } = call.state.catalog.read(owner).await?;
+    definition::keep_key(&mut kept, &known);
     let if_match = call.request.if_match()?;
     let info = call.state.containers.replace(&old.name, settings, if_match).await?;
     let entry = Entry { definition: kept, throughput };

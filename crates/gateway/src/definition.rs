@@ -26,6 +26,9 @@ const UNIQUE_KEYS: &str = "uniqueKeyPolicy";
 /// What is kept if a client wrote version 1 of the partition key, which is the default. Clients
 /// cannot use the name: it begins with what is left out of a definition.
 const VERSION_SAID: &str = "_partitionKeyVersion";
+/// What is kept of `systemKey` of the partition key, by which the SDK for .NET knows containers of
+/// the time before partition keys.
+const SYSTEM_KEY: &str = "_partitionKeySystem";
 
 /// A definition, read.
 #[derive(Debug)]
@@ -67,10 +70,14 @@ impl Definition {
         if !settings.unique_keys.is_empty() {
             body.remove(UNIQUE_KEYS);
         }
-        let is_version_said = body.get("partitionKey").and_then(|it| it.get("version")).is_some();
+        let said = |name: &str| body.get("partitionKey").and_then(|it| it.get(name)).cloned();
+        let (is_version_said, system_key) = (said("version").is_some(), said("systemKey"));
         body.retain(|name, _| !SETTINGS.contains(&name.as_str()) && !name.starts_with('_'));
         if is_version_said && settings.partition_key.kind() == HashKind::V1 {
             body.insert(VERSION_SAID.to_owned(), json!(1));
+        }
+        if let Some(value) = system_key.filter(Value::is_boolean) {
+            body.insert(SYSTEM_KEY.to_owned(), value);
         }
         if KEPT_BYTES_MAX < Value::Object(body.clone()).to_string().len() {
             let message = "the policies of the container have more than 256 KiB";
@@ -80,15 +87,29 @@ impl Definition {
     }
 }
 
+/// Adds to a definition that replaces another what was said about the partition key, which cannot
+/// change.
+pub(crate) fn keep_key(kept: &mut Map<String, Value>, known: &Map<String, Value>) {
+    for name in [VERSION_SAID, SYSTEM_KEY] {
+        if let (false, Some(value)) = (kept.contains_key(name), known.get(name)) {
+            kept.insert(name.to_owned(), value.clone());
+        }
+    }
+}
+
 /// The container as clients see it.
 pub(crate) fn render(info: &ContainerInfo, kept: &Map<String, Value>) -> Value {
     let rid = Rid::Container(info.resource_id).encode();
     let database = Rid::Database(info.resource_id.database).encode();
     let mut body = kept.clone();
     let is_version_said = body.remove(VERSION_SAID).is_some();
+    let mut key = key(&info.settings.partition_key, is_version_said);
+    if let Some(value) = body.remove(SYSTEM_KEY) {
+        key["systemKey"] = value;
+    }
     let mut put = |name: &str, value: Value| drop(body.insert(name.to_owned(), value));
     put("id", info.name.container().into());
-    put("partitionKey", key(&info.settings.partition_key, is_version_said));
+    put("partitionKey", key);
     put("indexingPolicy", indexing(kept.get("indexingPolicy")));
     match info.settings.default_ttl {
         None => (),

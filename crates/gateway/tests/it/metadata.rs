@@ -97,6 +97,25 @@ fn a_container_gives_back_what_it_was_defined_with() {
 }
 
 #[test]
+fn what_was_said_about_a_partition_key_stays() {
+    on_both(|gateway| async move {
+        gateway.post("/dbs", r#"{"id":"d"}"#).await.expect(201);
+        for (name, said) in [("yes", true), ("no", false)] {
+            let key = json!({"paths": ["/pk"], "kind": "Hash", "version": 1, "systemKey": said});
+            let body = json!({ "id": name, "partitionKey": key }).to_string();
+            let made = gateway.post("/dbs/d/colls", &body).await.expect(201).json();
+            assert_eq!(made["partitionKey"], key);
+            let path = format!("/dbs/d/colls/{name}");
+            assert_eq!(gateway.get(&path).await.expect(200).json()["partitionKey"], key);
+            let silent = json!({ "id": name, "defaultTtl": 5 }).to_string();
+            let replaced = gateway.ask(Method::PUT, &path, &[], silent).await.expect(200).json();
+            assert_eq!(replaced["partitionKey"], key);
+            assert_eq!(gateway.get(&path).await.expect(200).json(), replaced);
+        }
+    });
+}
+
+#[test]
 fn items_expire_by_their_own_time_alone() {
     on_both(|gateway| async move {
         gateway.post("/dbs", r#"{"id":"d"}"#).await.expect(201);
