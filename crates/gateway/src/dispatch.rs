@@ -127,7 +127,10 @@ async fn in_open(state: &State, request: &Request, found: &Found, below: &Below)
     if request.method != Method::GET {
         check_triggers(request)?;
     }
-    if let Err(wait) = container.throttle.admit(state.clock.monotonic()) {
+    // What a container is has a budget of its own in Cosmos DB: a client that is told to wait may
+    // have to look at its ranges before it comes again.
+    let is_metered = !matches!(below, Below::Itself | Below::Ranges);
+    if is_metered && let Err(wait) = container.throttle.admit(state.clock.monotonic()) {
         let message = "the request rate is too large: the throughput of the container is spent";
         let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, message);
         return Err(with_paths(
@@ -136,19 +139,19 @@ async fn in_open(state: &State, request: &Request, found: &Found, below: &Below)
         ));
     }
     let call = Call { state, request, container, is_by_rid: found.is_by_rid };
-    match call_handler(call, below).await {
+    let answer = call_handler(call, below).await;
+    if is_metered {
+        container.throttle.spend(answer.as_ref().map_or(charge::REFUSED, |it| it.charge));
+    }
+    match answer {
         Ok(reply) => {
-            container.throttle.spend(reply.charge);
             // What owns the container itself is its database, and its handlers say so.
             if matches!(below, Below::Itself) {
                 return Ok(reply);
             }
             Ok(container.name_paths(reply))
         }
-        Err(refusal) => {
-            container.throttle.spend(charge::REFUSED);
-            Err(with_paths(refusal, container))
-        }
+        Err(refusal) => Err(with_paths(refusal, container)),
     }
 }
 

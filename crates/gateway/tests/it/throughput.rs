@@ -144,3 +144,21 @@ fn beyond_the_throughput_clients_are_told_to_wait() {
         assert_eq!(refused.json()["code"], "TooManyRequests");
     });
 }
+
+#[test]
+fn what_a_container_is_can_be_asked_when_its_throughput_is_spent() {
+    run(async {
+        let options = GatewayOptions::default().enforce_throughput(true);
+        let gateway = Running::start(Backend::Memory, options).await;
+        with_throughput(&gateway, "400").await;
+        // That of several seconds at once.
+        let large = format!(r#"{{"id":"large","pk":"a","text":"{}"}}"#, "x".repeat(2_000_000));
+        gateway.item("a", &large).await.expect(201);
+        gateway.get("/dbs/d/colls/c/docs").await.expect(429);
+        assert_eq!(count_ranges(&gateway).await, 1);
+        let read = gateway.get("/dbs/d/colls/c").await.expect(200);
+        gateway.get("/dbs/d/colls/c/docs").await.expect(429);
+        gateway.ask(Method::PUT, "/dbs/d/colls/c", &[], read.body).await.expect(200);
+        gateway.ask(Method::DELETE, "/dbs/d/colls/c", &[], "").await.expect(204);
+    });
+}
