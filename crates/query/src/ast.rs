@@ -23,8 +23,8 @@ pub(crate) struct Select {
     pub(crate) order_by: Vec<OrderItem>,
     pub(crate) window: Option<Window>,
     /// The aggregates of the projection, in the order of their numbers; filled when names are
-    /// resolved.
-    pub(crate) aggregates: Vec<Aggregate>,
+    /// resolved. Shared with it: copies of what contains others would double with every level.
+    pub(crate) aggregates: Vec<Arc<Aggregate>>,
 }
 
 #[derive(Clone, Debug)]
@@ -139,7 +139,7 @@ pub(crate) enum Expression {
     },
     /// The value with this number in the aggregates of the innermost query.
     Aggregate {
-        aggregate: Box<Aggregate>,
+        aggregate: Arc<Aggregate>,
         number: usize,
     },
     /// A query whose only row is the value.

@@ -38,7 +38,7 @@ struct Resolver<'a> {
     /// Of the text of computed properties that were written out so far.
     computed_bytes: usize,
     /// Where aggregates go, if they may stand here.
-    aggregates: Option<Vec<Aggregate>>,
+    aggregates: Option<Vec<Arc<Aggregate>>>,
     parameters: Named,
 }
 
@@ -163,9 +163,9 @@ impl Resolver<'_> {
                 let reason = "an aggregate cannot stand in FROM, WHERE, GROUP BY or another one";
                 return Err(Error::meaningless(aggregate.position, reason));
             };
-            self.expression(&mut aggregate.argument)?;
+            self.expression(&mut Arc::make_mut(aggregate).argument)?;
             *number = aggregates.len();
-            aggregates.push((**aggregate).clone());
+            aggregates.push(Arc::clone(aggregate));
             self.aggregates = Some(aggregates);
             return Ok(());
         }

@@ -88,6 +88,8 @@ impl Finder {
             Expression::Scalar(select)
             | Expression::Gathered(select)
             | Expression::Exists(select) => self.select(select),
+            // Its query has it among its clauses.
+            Expression::Aggregate { .. } => (),
             other => other.each_child(&mut |child| self.expression(child)),
         }
     }

@@ -1,5 +1,7 @@
 //! Going through the parts of expressions.
 
+use std::sync::Arc;
+
 use crate::ast::{Expression, Select, Step};
 
 /// What an expression consists of.
@@ -100,7 +102,9 @@ impl Expression {
             Self::Call { arguments, .. } => {
                 arguments.iter_mut().try_for_each(|it| visit(Part::Expression(it)))
             }
-            Self::Aggregate { aggregate, .. } => visit(Part::Expression(&mut aggregate.argument)),
+            Self::Aggregate { aggregate, .. } => {
+                visit(Part::Expression(&mut Arc::make_mut(aggregate).argument))
+            }
         }
     }
 }

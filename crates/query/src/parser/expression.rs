@@ -322,7 +322,7 @@ impl Parser<'_> {
                 false => self.expression()?,
             };
             self.want_symbol(")")?;
-            let aggregate = Box::new(Aggregate { kind, argument, position });
+            let aggregate = Arc::new(Aggregate { kind, argument, position });
             return Ok(Expression::Aggregate { aggregate, number: 0 });
         }
         let arguments = self.until(")", Self::expression)?;

@@ -121,3 +121,11 @@ fn computed_properties_do_not_blow_a_query_up() {
     let error = Query::parse_with(&query(1000), &computed).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge, "{}", error.report());
 }
+
+#[test]
+fn aggregates_within_each_other_take_no_more_time_than_others() {
+    let nested =
+        |depth| format!("{}c.id{}", "(SELECT VALUE MAX(".repeat(depth), "))".repeat(depth));
+    let query = format!("SELECT VALUE {} FROM c WHERE {} != ''", nested(40), nested(40));
+    assert_eq!(run(&large(1), &query, steps(1000)).unwrap(), ["\"0\""]);
+}
