@@ -100,6 +100,20 @@ fn what_is_nested_as_deep_as_allowed_is_read_again() {
     for sign in ["+", "- ", "NOT ", "1 + 2 * "] {
         query(format!("SELECT VALUE c.a FROM c WHERE {}1", sign.repeat(101)).as_bytes());
     }
+    for (open, close) in [
+        ("(", " = 1 AND c.a OR c.b)"),
+        ("(", " * 2 + 1)"),
+        ("(", ").a"),
+        ("(", " IN (1)) ? 1 : 2"),
+        ("(1 - ", ")"),
+        ("(c.a OR NOT ", ")"),
+        ("(SELECT VALUE ", " FROM x IN c.tags)"),
+    ] {
+        for depth in 30..260 {
+            let (open, close) = (open.repeat(depth), close.repeat(depth));
+            query(format!("SELECT VALUE c.a FROM c WHERE {open}1{close}").as_bytes());
+        }
+    }
     let operators = "SELECT VALUE (((1 + 2) * 3 = 4) IN (1)) \
                      ?? - -(c.a ? 1 : 2 OR NOT (NOT c.b AND c.c)) FROM c";
     query(operators.as_bytes());

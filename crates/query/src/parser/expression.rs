@@ -20,15 +20,17 @@ impl Parser<'_> {
     /// An expression of any kind.
     pub(crate) fn expression(&mut self) -> Result<Expression> {
         self.nested(|parser| {
-            let condition = parser.alternatives()?;
-            if !parser.eat_symbol("?") {
-                return Ok(condition);
-            }
-            let positive = parser.expression()?;
-            parser.want_symbol(":")?;
-            let negative = parser.expression()?;
-            Ok(Expression::Conditional(condition.into(), positive.into(), negative.into()))
+            let first = parser.conjunction()?;
+            parser.alternatives_after(first)
         })
+    }
+
+    /// The rest of an expression that begins with what stood in parentheses.
+    fn expression_after(&mut self, parenthesis: Expression) -> Result<Expression> {
+        let operand = self.steps_after(parenthesis)?;
+        let operand = self.binary_after(operand, WEAKEST)?;
+        let first = self.conjunction_after(operand)?;
+        self.alternatives_after(first)
     }
 
     /// One or more expressions with commas between them.
@@ -40,22 +42,65 @@ impl Parser<'_> {
         Ok(list)
     }
 
-    fn alternatives(&mut self) -> Result<Expression> {
-        let mut operands = vec![self.conjunction()?];
+    /// OR and what is weaker.
+    fn alternatives_after(&mut self, first: Expression) -> Result<Expression> {
+        if !self.is_keyword("OR") {
+            return self.conditional_after(first);
+        }
+        let mut operands = if let Expression::Or(operands) = first {
+            operands
+        } else {
+            self.lift()?;
+            vec![first]
+        };
         while self.is_keyword("OR") {
             self.advance();
-            operands.push(self.conjunction()?);
+            let operand = self.nested(Self::conjunction)?;
+            if let Expression::Or(several) = operand {
+                operands.extend(several);
+            } else {
+                operands.push(operand);
+            }
         }
-        Ok(one_or(operands, Expression::Or))
+        self.conditional_after(Expression::Or(operands))
+    }
+
+    fn conditional_after(&mut self, condition: Expression) -> Result<Expression> {
+        if !self.eat_symbol("?") {
+            return Ok(condition);
+        }
+        self.lift()?;
+        let positive = self.expression()?;
+        self.want_symbol(":")?;
+        let negative = self.expression()?;
+        Ok(Expression::Conditional(condition.into(), positive.into(), negative.into()))
     }
 
     fn conjunction(&mut self) -> Result<Expression> {
-        let mut operands = vec![self.negation()?];
+        let first = self.negation()?;
+        self.conjunction_after(first)
+    }
+
+    fn conjunction_after(&mut self, first: Expression) -> Result<Expression> {
+        if !self.is_keyword("AND") {
+            return Ok(first);
+        }
+        let mut operands = if let Expression::And(operands) = first {
+            operands
+        } else {
+            self.lift()?;
+            vec![first]
+        };
         while self.is_keyword("AND") {
             self.advance();
-            operands.push(self.negation()?);
+            let operand = self.nested(Self::negation)?;
+            if let Expression::And(several) = operand {
+                operands.extend(several);
+            } else {
+                operands.push(operand);
+            }
         }
-        Ok(one_or(operands, Expression::And))
+        Ok(Expression::And(operands))
     }
 
     fn negation(&mut self) -> Result<Expression> {
@@ -69,7 +114,12 @@ impl Parser<'_> {
 
     /// Operators of at least this strength.
     fn binary(&mut self, strength_min: u8) -> Result<Expression> {
-        let mut left = self.operand()?;
+        let first = self.operand()?;
+        self.binary_after(first, strength_min)
+    }
+
+    fn binary_after(&mut self, first: Expression, strength_min: u8) -> Result<Expression> {
+        let mut left = first;
         let mut sets = 0;
         loop {
             if strength_min <= COMPARISON
@@ -81,6 +131,7 @@ impl Parser<'_> {
                         format!("it has more than {SETS_MAX} of IN, BETWEEN and LIKE in a row");
                     return Err(Error::syntax(self.position(), reason));
                 }
+                self.lift()?;
                 left = self.after_set_operator(left, is_not)?;
                 continue;
             }
@@ -88,6 +139,9 @@ impl Parser<'_> {
                 return Ok(left);
             };
             self.advance();
+            if !continues(&left, operator) {
+                self.lift()?;
+            }
             let right = self.nested(|parser| parser.binary(operator.strength() + 1))?;
             left = chained(left, operator, right);
         }
@@ -179,6 +233,11 @@ impl Parser<'_> {
             return Ok(Expression::Unary(operator, operand.into()));
         }
         let base = self.primary()?;
+        self.steps_after(base)
+    }
+
+    /// The properties and elements that are named after a value.
+    fn steps_after(&mut self, base: Expression) -> Result<Expression> {
         let mut steps = Vec::new();
         loop {
             if self.eat_symbol(".") {
@@ -199,6 +258,7 @@ impl Parser<'_> {
             } else if steps.is_empty() {
                 return Ok(base);
             } else {
+                self.lift()?;
                 return Ok(Expression::Path { base: base.into(), steps });
             }
         }
@@ -235,14 +295,26 @@ impl Parser<'_> {
         }
     }
 
+    /// Parentheses that open right after each other are closed in a loop: SDKs put every operator
+    /// into its own, so that the last of a thousand alternatives ends the outermost of a thousand.
     fn parenthesis(&mut self) -> Result<Expression> {
-        let is_select = self.is_select_next();
-        self.advance();
-        let inner = match is_select {
-            true => Expression::Scalar(self.select()?.into()),
-            false => self.expression()?,
-        };
+        if self.is_select_next() {
+            self.advance();
+            let select = self.select()?;
+            self.want_symbol(")")?;
+            return Ok(Expression::Scalar(select.into()));
+        }
+        let mut open = 0_usize;
+        while self.is_symbol("(") && !self.is_select_next() {
+            self.advance();
+            open += 1;
+        }
+        let mut inner = self.expression()?;
         self.want_symbol(")")?;
+        for _ in 1..open {
+            inner = self.expression_after(inner)?;
+            self.want_symbol(")")?;
+        }
         Ok(inner)
     }
 
@@ -340,25 +412,18 @@ impl Parser<'_> {
     }
 }
 
-fn one_or(
-    mut operands: Vec<Expression>,
-    several: impl FnOnce(Vec<Expression>) -> Expression,
-) -> Expression {
-    match operands.pop() {
-        Some(only) if operands.is_empty() => only,
-        Some(last) => {
-            operands.push(last);
-            several(operands)
-        }
-        None => several(operands),
-    }
+/// Whether this is a chain of operators as strong as the next one.
+fn continues(left: &Expression, operator: BinaryOperator) -> bool {
+    let Expression::Chain { rest, .. } = left else { return false };
+    rest.last().is_some_and(|(last, _)| last.strength() == operator.strength())
 }
 
 /// Adds an operator to a chain of the same strength, or begins one.
 fn chained(left: Expression, operator: BinaryOperator, right: Expression) -> Expression {
+    let is_chain = continues(&left, operator);
     let mut left = left;
     if let Expression::Chain { rest, .. } = &mut left
-        && rest.last().is_some_and(|(last, _)| last.strength() == operator.strength())
+        && is_chain
     {
         rest.push((operator, right));
         return left;

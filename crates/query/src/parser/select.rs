@@ -7,13 +7,13 @@ use crate::ast::{
 };
 use crate::error::{Error, Position, Result};
 use crate::lexer::Token;
-use crate::parser::{FULL_TEXT, Parser};
+use crate::parser::{FULL_TEXT, Parser, SELECT_LEVELS};
 use crate::value::Value;
 
 impl Parser<'_> {
     /// `SELECT …`, up to whatever cannot belong to it.
     pub(crate) fn select(&mut self) -> Result<Select> {
-        self.nested(|parser| {
+        self.nested_by(SELECT_LEVELS, |parser| {
             let position = parser.position();
             parser.want_keyword("SELECT")?;
             let mut is_distinct = parser.eat_keyword("DISTINCT");
@@ -162,7 +162,7 @@ impl Parser<'_> {
             self.want_symbol(")")?;
             return Ok(Collection::Select(Box::new(select)));
         }
-        Ok(Collection::Expression(self.operand()?))
+        Ok(Collection::Expression(self.nested(Self::operand)?))
     }
 
     pub(crate) fn is_select_next(&self) -> bool {

@@ -4,6 +4,7 @@
 mod access;
 mod cases;
 mod continuations;
+mod depth;
 mod errors;
 mod harness;
 mod limits;
