@@ -200,7 +200,7 @@ impl Analysis<'_> {
 }
 
 /// The names along a path that begins at the item.
-fn names(expression: &Expression) -> Option<Vec<&str>> {
+pub(crate) fn names(expression: &Expression) -> Option<Vec<&str>> {
     let Expression::Path { base, steps } = expression else { return None };
     let Expression::Name { slot: 0, .. } = &**base else { return None };
     let mut names = Vec::with_capacity(steps.len());

@@ -3,8 +3,10 @@
 //! The shapes are those that the SDKs of Cosmos DB read. `rewrite` has the queries that they send
 //! to each range instead of the one they were given.
 
+mod inner;
 mod rewrite;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -13,6 +15,7 @@ use serde::Serialize;
 
 use crate::ast::{AggregateKind, Collection, Expression, Projection, Select};
 use crate::error::{Error, Result};
+use crate::plan::inner::{Inner, inner};
 use crate::select::{reads_documents, window};
 use crate::{Parameters, access};
 
@@ -132,15 +135,39 @@ pub(crate) fn plan(
         false => ranges.iter().map(|it| QueryRange::new(it, definition)).collect(),
     };
     let query_info = match distinct_count(select) {
-        Some((inner, alias)) => QueryInfo {
-            d_count_info: Some(DistinctCount { d_count_alias: alias.map(|it| it.to_string()) }),
-            has_select_value: matches!(select.projection, Projection::Value(_)),
-            rewritten_query: rewrite::without_window(inner),
-            ..info(inner, parameters)?
-        },
-        None => info(select, parameters)?,
+        Some((counted, alias)) => {
+            let counted = divided(counted, definition, parameters)?;
+            QueryInfo {
+                d_count_info: Some(DistinctCount { d_count_alias: alias.map(|it| it.to_string()) }),
+                has_select_value: matches!(select.projection, Projection::Value(_)),
+                rewritten_query: rewrite::without_window(&counted),
+                ..info(&counted, parameters)?
+            }
+        }
+        None => info(&*divided(select, definition, parameters)?, parameters)?,
     };
     Ok(Plan { partitioned_query_execution_info_version: 2, query_info, query_ranges })
+}
+
+/// The query whose rows of several ranges, joined by its own clauses, are those of this one.
+fn divided<'s>(
+    select: &'s Select,
+    definition: &PartitionKeyDefinition,
+    parameters: &Parameters,
+) -> Result<Cow<'s, Select>> {
+    match inner(select, definition) {
+        Inner::Divisible => Ok(Cow::Borrowed(select)),
+        Inner::Repeating => Ok(Cow::Owned(Select { is_distinct: true, ..select.clone() })),
+        // One range has all of it.
+        Inner::Indivisible if access::is_within_one_partition(select, definition, parameters)? => {
+            Ok(Cow::Borrowed(select))
+        }
+        Inner::Indivisible => {
+            let reason = "a query in FROM that sorts, groups, limits or tells rows apart cannot be \
+                          divided;";
+            Err(Error::unsupported(select.position, reason))
+        }
+    }
 }
 
 /// How the rows of several ranges make up those of the query.
@@ -215,11 +242,6 @@ fn aggregates(select: &Select) -> Vec<&'static str> {
 /// Refuses what the results of several ranges cannot be joined to.
 fn check_divisible(select: &Select) -> Result<()> {
     let refused = |reason: &str| Err(Error::unsupported(select.position, reason));
-    if let Some(Collection::Select(inner)) = select.sources.first().map(|it| &it.collection)
-        && (inner.is_blocking() || inner.is_limited())
-    {
-        return refused("a query in FROM that sorts, groups or limits cannot be divided;");
-    }
     if select.is_grouped() && !select.order_by.is_empty() {
         return refused("groups in an order cannot be divided among ranges;");
     }

@@ -77,7 +77,8 @@ impl Query {
     ///
     /// # Errors
     ///
-    /// `Invalid` if TOP, OFFSET or LIMIT names a parameter that is missing or no whole number.
+    /// `Invalid` if TOP, OFFSET or LIMIT names a parameter that is missing or no number of rows;
+    /// `Unsupported` if the rows of several ranges cannot be joined to those of the query.
     pub fn plan(
         &self,
         definition: &PartitionKeyDefinition,

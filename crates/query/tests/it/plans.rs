@@ -224,6 +224,86 @@ fn distinct_rows_are_joined_by_the_sdk() {
     );
 }
 
+/// What the SDK for .NET makes of `Distinct()` with something behind it.
+#[test]
+fn distinct_rows_of_a_query_in_from_are_divided_where_ranges_cannot_share_them() {
+    let root = "(SELECT DISTINCT VALUE root FROM root) AS r0";
+    check(&format!("SELECT VALUE r0[\"Int\"] FROM {root}"), &json!({"hasSelectValue": true}));
+    check(&format!("SELECT * FROM {root} WHERE r0.x > 1"), &json!({}));
+    let joined = "JOIN (SELECT VALUE ARRAY(SELECT VALUE c0.p FROM r0 JOIN c0 IN r0.l)) AS v1";
+    check(&format!("SELECT VALUE v1 FROM {root} {joined}"), &json!({"hasSelectValue": true}));
+    check(
+        &format!("SELECT VALUE SUM(r0.x) FROM {root}"),
+        &json!({
+            "aggregates": ["Sum"], "hasSelectValue": true,
+            "rewrittenQuery": format!("SELECT VALUE [{{\"item\": SUM(r0.x)}}] FROM {root}"),
+        }),
+    );
+    for inner in [
+        "SELECT DISTINCT * FROM c",
+        "SELECT DISTINCT c.pk, c.x FROM c",
+        "SELECT DISTINCT VALUE c[\"pk\"] FROM c",
+        "SELECT DISTINCT VALUE {p: c.pk} FROM c",
+        "SELECT DISTINCT c AS item, t FROM c JOIN t IN c.tags",
+        "SELECT VALUE d.x FROM (SELECT DISTINCT VALUE c FROM c) d",
+        "SELECT DISTINCT VALUE c.x FROM c WHERE c.pk = 'a'",
+    ] {
+        let query = format!("SELECT VALUE [r0] FROM ({inner}) AS r0");
+        check(&query, &json!({"hasSelectValue": true}));
+    }
+    // The rows of all ranges together are told apart again.
+    let values = "(SELECT DISTINCT VALUE c.x FROM c) AS r0";
+    check(
+        &format!("SELECT VALUE r0 FROM {values} WHERE r0 > 1"),
+        &json!({
+            "distinctType": "Unordered", "hasSelectValue": true,
+            "rewrittenQuery": format!("SELECT DISTINCT VALUE r0 FROM {values} WHERE r0 > 1"),
+        }),
+    );
+    check(
+        &format!("SELECT TOP 2 * FROM {values}"),
+        &json!({
+            "distinctType": "Unordered", "top": 2,
+            "rewrittenQuery": format!("SELECT DISTINCT * FROM {values}"),
+        }),
+    );
+}
+
+/// What an SDK does with such a plan: asks every range, appends, and drops what it has seen.
+#[test]
+fn distinct_rows_of_all_ranges_are_those_of_the_query() {
+    let document = |n: u32| {
+        format!(r#"{{"id":"{n}","pk":"{}","x":{},"l":[{{"p":{n}}}]}}"#, n % 5, (n * 7) % 11)
+    };
+    let harness = Harness::new(&["/pk"], &(0..40).map(document).collect::<Vec<_>>());
+    let none = Parameters::default();
+    for text in [
+        "SELECT VALUE r0.x FROM (SELECT DISTINCT VALUE c FROM c) AS r0",
+        "SELECT VALUE r0 FROM (SELECT DISTINCT VALUE c.x FROM c) AS r0 WHERE r0 > 3",
+        "SELECT VALUE r0.x FROM (SELECT DISTINCT c.x, c.pk FROM c) AS r0 WHERE r0.x > 3",
+        "SELECT VALUE v.p FROM (SELECT DISTINCT VALUE c FROM c) AS r0 JOIN v IN r0.l",
+    ] {
+        let query = Query::parse(text).unwrap();
+        let mut expected = harness.all(&query, &none, &Scope::all(), Limits::items(7)).unwrap();
+        let info = &plan(text)["queryInfo"];
+        let sent = match info["rewrittenQuery"].as_str().unwrap() {
+            "" => query,
+            rewritten => Query::parse(rewritten).unwrap(),
+        };
+        let mut rows: Vec<String> = Vec::new();
+        for range in KeyRange::divide(3).unwrap() {
+            let found = harness.all(&sent, &none, &Scope::keys(range), Limits::items(3)).unwrap();
+            rows.extend(found);
+        }
+        rows.sort();
+        if info["distinctType"] == "Unordered" {
+            rows.dedup();
+        }
+        expected.sort();
+        assert_eq!(rows, expected, "{text}");
+    }
+}
+
 #[test]
 fn what_cannot_be_divided_is_refused() {
     let definition = PartitionKeyDefinition::hash("/pk").unwrap();
@@ -232,6 +312,16 @@ fn what_cannot_be_divided_is_refused() {
         "SELECT c.g, COUNT(1) AS n FROM c GROUP BY c.g ORDER BY c.g",
         "SELECT VALUE d FROM (SELECT TOP 1 VALUE c FROM c) d",
         "SELECT VALUE d FROM (SELECT VALUE c.x FROM c) d ORDER BY d",
+        "SELECT VALUE d FROM (SELECT VALUE c.x FROM c ORDER BY c.x) d",
+        "SELECT VALUE d FROM (SELECT VALUE c.x FROM c OFFSET 1 LIMIT 2) d",
+        "SELECT VALUE d FROM (SELECT c.x FROM c GROUP BY c.x) d",
+        "SELECT VALUE SUM(d) FROM (SELECT DISTINCT VALUE c.x FROM c) d",
+        "SELECT VALUE COUNT(d.a) FROM (SELECT DISTINCT VALUE {a: c.x, a: c.pk} FROM c) d",
+        "SELECT COUNT(1) FROM (SELECT DISTINCT VALUE d FROM (SELECT TOP 1 VALUE c FROM c) d)",
+        "SELECT COUNT(1) FROM (SELECT DISTINCT VALUE [d] FROM (SELECT DISTINCT c.x FROM c) d)",
+        "SELECT VALUE d + 1 FROM (SELECT DISTINCT VALUE c.x FROM c) d",
+        "SELECT VALUE t FROM (SELECT DISTINCT VALUE c.tags FROM c) d JOIN t IN d",
+        "SELECT VALUE e FROM (SELECT VALUE d.y FROM (SELECT DISTINCT VALUE c.x FROM c) d) e",
     ] {
         let query = Query::parse(query).unwrap();
         let error = query.plan(&definition, &Parameters::default()).unwrap_err();
