@@ -43,9 +43,14 @@ pub(crate) struct ListItem {
     pub(crate) alias: Option<Arc<str>>,
 }
 
+/// Most rows that TOP, OFFSET or LIMIT can ask for, as in Azure Cosmos DB.
+pub(crate) const ROWS_MAX: u64 = 4_294_967_295;
+pub(crate) const TOO_MANY_ROWS: &str = "a number of rows is at most 4294967295; it is more";
+
 /// How many rows: written out, or a parameter.
 #[derive(Clone, Debug)]
 pub(crate) enum Count {
+    /// At most [`ROWS_MAX`].
     Literal(u64),
     Parameter(Arc<str>, Position),
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::ast::Count;
+use crate::ast::{Count, ROWS_MAX, TOO_MANY_ROWS};
 use crate::error::{Error, Position, Result};
 use crate::resolve::Named;
 use crate::value::Value;
@@ -135,10 +135,14 @@ impl Parameters {
             Count::Literal(count) => Ok(*count),
             Count::Parameter(name, position) => {
                 let whole = self.get(name, *position)?.as_integer();
-                whole.and_then(|it| u64::try_from(it).ok()).ok_or_else(|| {
+                let rows = whole.and_then(|it| u64::try_from(it).ok()).ok_or_else(|| {
                     let reason = format!("parameter {name:?} is not a number of rows;");
                     Error::meaningless(*position, reason)
-                })
+                })?;
+                if ROWS_MAX < rows {
+                    return Err(Error::meaningless(*position, TOO_MANY_ROWS));
+                }
+                Ok(rows)
             }
         }
     }

@@ -225,7 +225,7 @@ fn info(select: &Select, parameters: &Parameters) -> Result<QueryInfo> {
     } else if select.is_distinct {
         info.rewritten_query = rewrite::without_window(select);
     } else if let Some((offset, limit)) = window {
-        info.rewritten_query = rewrite::with_window(select, offset.saturating_add(limit));
+        info.rewritten_query = rewrite::with_window(select, offset, limit);
     }
     Ok(info)
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::ast::{
-    Collection, Count, Expression, ListItem, OrderItem, Projection, Select, Source, Step, Window,
+    Collection, Count, Expression, ListItem, OrderItem, Projection, ROWS_MAX, Select, Source, Step,
+    TOO_MANY_ROWS, Window,
 };
 use crate::error::{Error, Position, Result};
 use crate::lexer::Token;
@@ -84,6 +85,9 @@ impl Parser<'_> {
             Token::Word(_) | Token::String(_) | Token::Symbol(_) | Token::End => None,
         };
         let count = count.ok_or_else(|| self.fault(expected))?;
+        if matches!(count, Count::Literal(rows) if ROWS_MAX < rows) {
+            return Err(Error::meaningless(self.position(), TOO_MANY_ROWS));
+        }
         self.advance();
         Ok(count)
     }

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::ast::{
-    Aggregate, AggregateKind, Collection, Count, Expression, Projection, Select, Source, Window,
+    Aggregate, AggregateKind, Collection, Count, Expression, Projection, ROWS_MAX, Select, Source,
+    Window,
 };
 use crate::error::{Error, Result};
 use crate::json;
@@ -41,7 +42,7 @@ pub(crate) fn ordered(select: &Select, window: Option<(u64, u64)>) -> Result<Str
         add(&mut text, format_args!("{before}{} {direction}", item.expression));
     }
     if let Some((offset, limit)) = window.filter(|_| !select.is_distinct) {
-        add(&mut text, format_args!(" OFFSET 0 LIMIT {}", offset.saturating_add(limit)));
+        add(&mut text, format_args!(" OFFSET 0 LIMIT {}", rows_up_to(offset, limit)));
     }
     Ok(text)
 }
@@ -89,9 +90,15 @@ pub(crate) fn without_window(select: &Select) -> String {
 }
 
 /// The query with the rows of all windows up to this one.
-pub(crate) fn with_window(select: &Select, limit: u64) -> String {
-    let window = Some(Window { offset: Count::Literal(0), limit: Count::Literal(limit) });
+pub(crate) fn with_window(select: &Select, offset: u64, limit: u64) -> String {
+    let limit = Count::Literal(rows_up_to(offset, limit));
+    let window = Some(Window { offset: Count::Literal(0), limit });
     Select { top: None, window, ..select.clone() }.to_string()
+}
+
+/// No range has more rows than a query can ask for.
+fn rows_up_to(offset: u64, limit: u64) -> u64 {
+    offset.saturating_add(limit).min(ROWS_MAX)
 }
 
 /// The name of the item, and FROM with the item in it.

@@ -305,6 +305,23 @@ fn distinct_rows_of_all_ranges_are_those_of_the_query() {
 }
 
 #[test]
+fn a_window_that_is_too_far_is_refused() {
+    let most = u64::from(u32::MAX);
+    check(
+        &format!("SELECT * FROM c OFFSET {most} LIMIT {most}"),
+        &json!({
+            "offset": most, "limit": most,
+            "rewrittenQuery": format!("SELECT * FROM c OFFSET 0 LIMIT {most}"),
+        }),
+    );
+    let query = Query::parse("SELECT TOP @n * FROM c").unwrap();
+    let parameters = Parameters::from_json(br#"[{"name": "@n", "value": 4294967296}]"#).unwrap();
+    let definition = PartitionKeyDefinition::hash("/pk").unwrap();
+    let error = query.plan(&definition, &parameters).unwrap_err();
+    assert_eq!(error.kind(), millstream_query::ErrorKind::Invalid);
+}
+
+#[test]
 fn what_cannot_be_divided_is_refused() {
     let definition = PartitionKeyDefinition::hash("/pk").unwrap();
     for query in [
