@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::evaluate::truth;
 use crate::functions::{Context, Function, all, any};
 use crate::json;
-use crate::value::{Number, Value};
+use crate::value::{Number, Value, whole};
 
 pub(crate) const FUNCTIONS: &[Function] = &[
     Function::new("CONCAT", 2, usize::MAX, |context, it| context.concatenate(it)),
@@ -40,7 +40,9 @@ pub(crate) const FUNCTIONS: &[Function] = &[
         }
         None => Ok(Value::Undefined),
     }),
-    Function::new("LOWER", 1, 1, |context, it| changed(context, it, str::to_lowercase)),
+    Function::new("LOWER", 1, 1, |context, it| {
+        changed(context, it, |text| text.chars().map(lower).collect())
+    }),
     Function::new("LTRIM", 1, 2, |context, it| trimmed(context, it, true, false)),
     Function::new("RegexMatch", 2, 3, regex_match),
     Function::new("REPLACE", 3, 3, replace),
@@ -74,7 +76,9 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     Function::new("SUBSTRING", 3, 3, substring),
     Function::new("ToString", 1, 1, to_string),
     Function::new("TRIM", 1, 2, |context, it| trimmed(context, it, true, true)),
-    Function::new("UPPER", 1, 1, |context, it| changed(context, it, str::to_uppercase)),
+    Function::new("UPPER", 1, 1, |context, it| {
+        changed(context, it, |text| text.chars().map(upper).collect())
+    }),
 ];
 
 /// Two strings, and perhaps whether case is to be ignored.
@@ -123,6 +127,25 @@ fn changed(
     Ok(Value::string(change(text)))
 }
 
+fn lower(character: char) -> char {
+    in_case(character, character.to_lowercase())
+}
+
+fn upper(character: char) -> char {
+    in_case(character, character.to_uppercase())
+}
+
+/// The same character in another case, by the rules of .NET for no culture in particular: one for
+/// one, no matter what stands around it. What would become several characters (ß), a letter of
+/// ASCII (ı, the sign for kelvin) or a letter of another alphabet (the sign for micro) stays.
+fn in_case(character: char, mut other: impl Iterator<Item = char>) -> char {
+    let is_sign = character == '\u{b5}';
+    match (other.next(), other.next()) {
+        (Some(only), None) if !is_sign && character.is_ascii() == only.is_ascii() => only,
+        (Some(_) | None, _) => character,
+    }
+}
+
 /// The characters from one place to another, by the length of the string and a count.
 fn part(
     context: &mut Context,
@@ -147,9 +170,11 @@ fn substring(context: &mut Context, arguments: &[Value]) -> Result<Value> {
         return Ok(Value::Undefined);
     };
     context.check_string(text.len())?;
-    let count = |it: i64| usize::try_from(it).unwrap_or_default();
-    let part: String = text.chars().skip(count(start)).take(count(length)).collect();
-    Ok(Value::string(part))
+    // Nothing begins before the first character.
+    let (Ok(start), Ok(length)) = (usize::try_from(start), usize::try_from(length)) else {
+        return Ok(Value::string(""));
+    };
+    Ok(Value::string(text.chars().skip(start).take(length).collect::<String>()))
 }
 
 fn index_of(context: &mut Context, arguments: &[Value]) -> Result<Value> {
@@ -232,7 +257,9 @@ fn replicate(context: &mut Context, arguments: &[Value]) -> Result<Value> {
     /// The longest string that Cosmos DB makes.
     const CHARACTERS_MAX: usize = 10_000;
     let [text, count] = arguments else { return Ok(Value::Undefined) };
-    let count = count.as_integer().and_then(|it| usize::try_from(it).ok());
+    // A fraction is cut off.
+    let count = count.as_double().filter(|it| 0.0 <= *it).and_then(|it| whole(it.trunc()));
+    let count = count.and_then(|it| usize::try_from(it).ok());
     let (Some(text), Some(count)) = (text.as_str(), count) else {
         return Ok(Value::Undefined);
     };
