@@ -17,6 +17,7 @@ pub(crate) use crate::maintenance::sweep::Sweep;
 use crate::plan::{Known, plan_expiry};
 use crate::record::{ItemRecord, Kind, Mark};
 use crate::subject::PartitionNames;
+use crate::wire::StoredMessage;
 
 /// How long the trace of a deleted item is kept. It only has to outlive calls that are under way.
 const TRACE_KEPT: Duration = Duration::from_secs(24 * 3600);
@@ -125,25 +126,15 @@ impl Shared {
         segment: u64,
         done: &mut Maintained,
     ) -> Result<Option<Timestamp>> {
-        let filter = scene.range.names.items();
-        let (mut next, end) = (Sweep::first(segment), Sweep::first(segment + 1));
+        let mut walk = Walk::over(segment, scene.range.names.items());
         let mut due: Option<Timestamp> = None;
-        loop {
-            let wire = &scene.range.wire;
-            let run = wire.run(next, Some(&filter), RUN_MESSAGES_MAX, RUN_BYTES_MAX).await?;
-            for message in &run.messages {
-                next = message.sequence + 1;
-                if end <= message.sequence {
-                    return Ok(due);
-                }
-                let record = ItemRecord::read(message)?;
-                let later = self.settle(scene, &record, done).await?;
+        while let Some(messages) = walk.next(scene.range).await? {
+            for message in &messages {
+                let later = self.settle(scene, &ItemRecord::read(message)?, done).await?;
                 due = [due, later].into_iter().flatten().min();
             }
-            if !run.has_more || run.messages.is_empty() {
-                return Ok(due);
-            }
         }
+        Ok(due)
     }
 
     /// Removes one item if its time is over, or says when it will be.
@@ -257,31 +248,48 @@ async fn sweep_claims(
     segment: u64,
     done: &mut Maintained,
 ) -> Result<Option<Timestamp>> {
-    let filter = scene.range.names.claims();
-    let (mut next, end) = (Sweep::first(segment), Sweep::first(segment + 1));
+    let mut walk = Walk::over(segment, scene.range.names.claims());
     let mut due: Option<Timestamp> = None;
-    loop {
-        let wire = &scene.range.wire;
-        let run = wire.run(next, Some(&filter), RUN_MESSAGES_MAX, RUN_BYTES_MAX).await?;
-        for message in &run.messages {
-            next = message.sequence + 1;
-            if end <= message.sequence {
-                return Ok(due);
-            }
+    while let Some(messages) = walk.next(scene.range).await? {
+        for message in &messages {
             if holder(message)?.is_some() {
                 continue;
             }
             let given_up_at = Mark::read(message).map_or(scene.now, |it| it.at);
             let over = given_up_at.plus(TRACE_KEPT);
             if over <= scene.now {
-                wire.remove(message.sequence).await?;
+                scene.range.wire.remove(message.sequence).await?;
                 done.traces += 1;
             } else {
                 due = [due, Some(over)].into_iter().flatten().min();
             }
         }
-        if !run.has_more || run.messages.is_empty() {
-            return Ok(due);
+    }
+    Ok(due)
+}
+
+/// The messages of a segment whose subjects a filter lets through, some at a time.
+struct Walk {
+    filter: String,
+    next: u64,
+    end: u64,
+}
+
+impl Walk {
+    fn over(segment: u64, filter: String) -> Self {
+        Self { filter, next: Sweep::first(segment), end: Sweep::first(segment + 1) }
+    }
+
+    async fn next(&mut self, range: &Range) -> Result<Option<Vec<StoredMessage>>> {
+        if self.end <= self.next {
+            return Ok(None);
         }
+        let filter = Some(self.filter.as_str());
+        let run = range.wire.run(self.next, filter, RUN_MESSAGES_MAX, RUN_BYTES_MAX).await?;
+        let mut messages = run.messages;
+        let last = messages.last().map(|it| it.sequence);
+        self.next = last.filter(|_| run.has_more).map_or(self.end, |it| it + 1);
+        messages.retain(|it| it.sequence < self.end);
+        Ok(Some(messages))
     }
 }

@@ -235,10 +235,10 @@ pub(crate) fn computed_properties(
         None | Some(Value::Null) => return Ok(ComputedProperties::default()),
         Some(value) => value.as_array().map(Vec::as_slice),
     };
-    let text = |it: &'_ Value, name: &str| it.get(name).and_then(Value::as_str).map(str::to_owned);
-    let pair = |it: &Value| Some((text(it, "name")?, text(it, "query")?));
-    let pairs: Option<Vec<(String, String)>> =
-        list.and_then(|list| list.iter().map(pair).collect());
+    let pairs: Option<Vec<(&str, &str)>> = list.and_then(|list| {
+        let pairs = list.iter();
+        pairs.map(|it| Some((it.get("name")?.as_str()?, it.get("query")?.as_str()?))).collect()
+    });
     let Some(pairs) = pairs else {
         // Clients look for the first words, which are those of Cosmos DB.
         return Err(Refusal::bad_request(
@@ -246,7 +246,6 @@ pub(crate) fn computed_properties(
              [{\"name\":\"lower\",\"query\":\"SELECT VALUE LOWER(c.name) FROM c\"}]",
         ));
     };
-    let pairs = pairs.iter().map(|(name, query)| (name.as_str(), query.as_str()));
     Ok(ComputedProperties::new(pairs)?)
 }
 
