@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
-use millstream_core::Timestamp;
+use millstream_core::{KeyRange, Timestamp};
 
 use crate::definition::Definition;
 use crate::fields::Fields;
+use crate::item_pages::Place;
 use crate::options::GatewayOptions;
 use crate::request::Request;
 use crate::rid::Rid;
@@ -51,6 +52,11 @@ pub const TARGETS: &[Target] = &[
             b"type%3Dmaster%26ver%3D1.0%26sig%3DAAAA\nTue, 14 Nov 2023 22:13:20 GMT\n0:-1#4,1:-1#7",
             b"type=aad&ver=1.0&sig=a\ntue, 14 nov 2023 22:13:20 gmt\n0:1#42#3=7",
         ],
+    },
+    Target {
+        name: "gateway_continuation",
+        run: continuation,
+        seeds: &[b"k::FF:1F00:0a1b2c3d4e", b"k:1F:3FFF:1F:", b"0a1b2c3d4e"],
     },
     Target {
         name: "gateway_plain",
@@ -131,6 +137,13 @@ fn plain(data: &[u8]) {
     if let Parsed::Whole(early) = parse(&data[..bytes - 1], limits) {
         panic!("it was whole before its end: {early:?}");
     }
+}
+
+fn continuation(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(place) = Place::parse(text, &KeyRange::all()) else { return };
+    let again = Place::parse(&place.to_string(), &KeyRange::all());
+    assert_eq!(again.ok(), Some(place));
 }
 
 fn request_headers(data: &[u8]) {

@@ -23,7 +23,7 @@ const KEYS_MARK: &str = "k:";
 
 /// Where the pages of some keys go on.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+pub(crate) struct Place {
     /// What the backend was asked for.
     keys: KeyRange,
     /// The key of the last item that was shown; if there was none, that of the first there may be.
@@ -130,7 +130,7 @@ impl Place {
     }
 
     /// Reads a continuation of a request about `keys`.
-    fn parse(text: &str, keys: &KeyRange) -> Result<Self, Refusal> {
+    pub(crate) fn parse(text: &str, keys: &KeyRange) -> Result<Self, Refusal> {
         let Some(text) = text.strip_prefix(KEYS_MARK) else {
             // Those of earlier versions are what the backend said, and so about the same keys.
             let scan = Some(ScanContinuation::new(text));

@@ -1,0 +1,3 @@
+#![no_main]
+
+millstream_fuzz::target!("gateway_continuation");
