@@ -113,7 +113,7 @@ impl Display for Expression {
                 operand(base, PRIMARY, f)?;
                 path(steps, f)
             }
-            Self::Not(inner) => prefixed("NOT ", inner, NOT, f),
+            Self::Not(inner) => prefixed("NOT ", inner, UNARY, f),
             Self::Unary(UnaryOperator::Minus, inner) => prefixed("-", inner, UNARY, f),
             Self::Unary(UnaryOperator::Plus, inner) => prefixed("+", inner, UNARY, f),
             Self::Unary(UnaryOperator::BitNot, inner) => prefixed("~", inner, UNARY, f),

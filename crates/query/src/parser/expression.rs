@@ -103,8 +103,12 @@ impl Parser<'_> {
         Ok(Expression::And(operands))
     }
 
+    /// NOT before parentheses is an operator of one operand like minus, as in the grammar of the
+    /// SDK for .NET: `NOT (a) = b` compares. Before anything else it is about all up to AND and OR,
+    /// which is what `NOT a = b` is meant for.
     fn negation(&mut self) -> Result<Expression> {
-        if !self.is_keyword("NOT") {
+        let is_operator = matches!(self.following(), Token::Symbol("("));
+        if !self.is_keyword("NOT") || is_operator {
             return self.binary(WEAKEST);
         }
         self.advance();
@@ -216,6 +220,11 @@ impl Parser<'_> {
 
     /// An expression without operators but for those before it, and what lies within it.
     pub(crate) fn operand(&mut self) -> Result<Expression> {
+        if self.is_keyword("NOT") {
+            self.advance();
+            let operand = self.nested(Self::operand)?;
+            return Ok(Expression::Not(operand.into()));
+        }
         let operator = match self.token() {
             Token::Symbol("-") => Some(UnaryOperator::Minus),
             Token::Symbol("+") => Some(UnaryOperator::Plus),
