@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use millstream_core::PartitionKeyDefinition;
 
 use crate::access;
-use crate::ast::{Collection, Expression, Projection, Select};
+use crate::ast::{Collection, Expression, Projection, Select, Source};
 
 /// What becomes of queries in FROM when each range runs its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,19 @@ pub(crate) fn inner(select: &Select, definition: &PartitionKeyDefinition) -> Inn
         outer = inner;
     }
     found
+}
+
+/// Whether its rows are items of the container as they are, also by way of queries in FROM.
+pub(crate) fn gives_items(source: &Source) -> bool {
+    match &source.collection {
+        Collection::Root { .. } => source.is_item(),
+        Collection::Select(inner) => {
+            !source.is_iterated
+                && passes_rows_on(inner)
+                && inner.sources.first().is_some_and(gives_items)
+        }
+        Collection::Expression(_) => false,
+    }
 }
 
 /// Whether its rows are those of the query in FROM, or some of them.

@@ -9,6 +9,7 @@ use crate::ast::{
 use crate::error::{Error, Result};
 use crate::json;
 use crate::lexer::FILTER_PLACEHOLDER;
+use crate::plan::inner::gives_items;
 
 /// The name of the item where the query has none for it.
 const ROOT: &str = "_root";
@@ -122,11 +123,48 @@ fn rooted(select: &Select) -> Result<(String, String)> {
             let first = format!("{ROOT} JOIN {within}");
             Ok((ROOT.to_owned(), joined(first, rest)))
         }
-        Collection::Expression(_) | Collection::Select(_) => {
-            let reason = "ORDER BY over what is no item cannot be divided among ranges;";
-            Err(Error::unsupported(select.position, reason))
+        Collection::Select(_) if first.alias.is_empty() => Err(indivisible(select)),
+        Collection::Select(_) if gives_items(first) => {
+            Ok((first.alias.to_string(), joined(first.to_string(), rest)))
+        }
+        Collection::Select(inner) if is_of_each_item(inner) => {
+            let within = Source { collection: Collection::Select(of_root(inner)), ..first.clone() };
+            let first = format!("{ROOT} JOIN {within}");
+            Ok((ROOT.to_owned(), joined(first, rest)))
+        }
+        Collection::Expression(_) | Collection::Select(_) => Err(indivisible(select)),
+    }
+}
+
+fn indivisible(select: &Select) -> Error {
+    let reason = "ORDER BY over what is no item cannot be divided among ranges;";
+    Error::unsupported(select.position, reason)
+}
+
+/// Whether each item gives its rows without regard to others.
+fn is_of_each_item(select: &Select) -> bool {
+    let is_of_items = match select.sources.first().map(|it| &it.collection) {
+        Some(Collection::Root { .. }) => true,
+        Some(Collection::Select(inner)) => is_of_each_item(inner),
+        Some(Collection::Expression(_)) | None => false,
+    };
+    is_of_items && !select.is_blocking() && !select.is_limited()
+}
+
+/// The query over the item that is called `ROOT` outside of it.
+fn of_root(select: &Select) -> Box<Select> {
+    let mut select = select.clone();
+    if let Some(first) = select.sources.first_mut() {
+        match &mut first.collection {
+            Collection::Root { name, .. } => {
+                *name = ROOT.into();
+                first.is_alias_written = true;
+            }
+            Collection::Select(inner) => *inner = of_root(inner),
+            Collection::Expression(_) => (),
         }
     }
+    Box::new(select)
 }
 
 fn items(select: &Select) -> String {

@@ -101,6 +101,35 @@ fn rows_in_order_carry_what_they_are_sorted_by() {
     );
 }
 
+/// What Entity Framework makes of `FromSql(…)` with something behind it.
+#[test]
+fn rows_of_a_query_in_from_come_in_order_with_the_id_of_their_item() {
+    check(
+        "SELECT VALUE s FROM (SELECT * FROM root c WHERE c.x = 1) s ORDER BY s.id OFFSET 1 LIMIT 5",
+        &json!({
+            "offset": 1, "limit": 5, "hasSelectValue": true,
+            "orderBy": ["Ascending"],
+            "orderByExpressions": ["s.id"],
+            "rewrittenQuery": "SELECT s._rid, [{\"item\": s.id}] AS orderByItems, s AS payload \
+                FROM (SELECT * FROM root AS c WHERE c.x = 1) AS s WHERE IS_DEFINED(s) AND \
+                ({documentdb-formattableorderbyquery-filter}) ORDER BY s.id ASC OFFSET 0 LIMIT 6",
+        }),
+    );
+    // Where the rows are no items, the item stands beside them.
+    check(
+        "SELECT VALUE s FROM (SELECT c.id, c.x FROM c WHERE c.x = 1) s ORDER BY s.id DESC",
+        &json!({
+            "hasSelectValue": true,
+            "orderBy": ["Descending"],
+            "orderByExpressions": ["s.id"],
+            "rewrittenQuery": "SELECT _root._rid, [{\"item\": s.id}] AS orderByItems, s AS payload \
+                FROM _root JOIN (SELECT c.id, c.x FROM _root AS c WHERE c.x = 1) AS s \
+                WHERE IS_DEFINED(s) AND ({documentdb-formattableorderbyquery-filter}) \
+                ORDER BY s.id DESC",
+        }),
+    );
+}
+
 #[test]
 fn aggregates_are_partial() {
     check(
@@ -328,8 +357,10 @@ fn what_cannot_be_divided_is_refused() {
         "SELECT VALUE COUNT(1) + 1 FROM c",
         "SELECT c.g, COUNT(1) AS n FROM c GROUP BY c.g ORDER BY c.g",
         "SELECT VALUE d FROM (SELECT TOP 1 VALUE c FROM c) d",
-        "SELECT VALUE d FROM (SELECT VALUE c.x FROM c) d ORDER BY d",
+        "SELECT VALUE d FROM (SELECT DISTINCT VALUE c.x FROM c) d ORDER BY d",
         "SELECT VALUE d FROM (SELECT VALUE c.x FROM c ORDER BY c.x) d",
+        "SELECT VALUE d.x FROM (SELECT TOP 2 c.x FROM c WHERE c.pk = 'a') d ORDER BY d.x",
+        "SELECT VALUE 1 FROM (SELECT VALUE c FROM c) ORDER BY 1",
         "SELECT VALUE d FROM (SELECT VALUE c.x FROM c OFFSET 1 LIMIT 2) d",
         "SELECT VALUE d FROM (SELECT c.x FROM c GROUP BY c.x) d",
         "SELECT VALUE SUM(d) FROM (SELECT DISTINCT VALUE c.x FROM c) d",
@@ -388,24 +419,38 @@ fn ranges_follow_from_the_partition_key() {
 /// What an SDK does with a plan that sorts: asks every range and merges.
 #[test]
 fn rewritten_queries_of_all_ranges_merged_are_the_query() {
-    let document =
-        |n: u32| format!(r#"{{"id":"{n}","pk":"{}","x":{},"_rid":"r{n}"}}"#, n % 5, (n * 7) % 11);
+    let document = |n: u32| {
+        format!(r#"{{"id":"{n}","pk":"{}","x":{},"l":[{n}],"_rid":"r{n}"}}"#, n % 5, (n * 7) % 11)
+    };
     let harness = Harness::new(&["/pk"], &(0..40).map(document).collect::<Vec<_>>());
     let none = Parameters::default();
-    let text = "SELECT VALUE c.x FROM c WHERE c.x > 2 ORDER BY c.x DESC";
-    let query = Query::parse(text).unwrap();
-    let expected = harness.all(&query, &none, &Scope::all(), Limits::items(5)).unwrap();
-    let rewritten = plan(text)["queryInfo"]["rewrittenQuery"].as_str().unwrap().to_owned();
-    let sent = rewritten.replace("{documentdb-formattableorderbyquery-filter}", "true");
-    let sent = Query::parse(&sent).unwrap();
-    let mut rows: Vec<Value> = Vec::new();
-    for range in KeyRange::divide(3).unwrap() {
-        let found = harness.all(&sent, &none, &Scope::keys(range), Limits::items(3)).unwrap();
-        rows.extend(found.iter().map(|it| serde_json::from_str::<Value>(it).unwrap()));
+    for text in [
+        "SELECT VALUE c.x FROM c WHERE c.x > 2 ORDER BY c.x DESC",
+        "SELECT VALUE s.x FROM (SELECT * FROM root c WHERE c.x > 2) s ORDER BY s.x DESC",
+        "SELECT s.x FROM (SELECT DISTINCT VALUE c FROM c) s WHERE s.x < 9 ORDER BY s.x DESC",
+        "SELECT VALUE s.y FROM (SELECT c.x AS y FROM c) s WHERE s.y > 1 ORDER BY s.y DESC",
+        "SELECT * FROM (SELECT VALUE c.x FROM c WHERE c.x > 3) c ORDER BY c DESC",
+        "SELECT VALUE x FROM x IN (SELECT VALUE [c.x, 3] FROM c) ORDER BY x DESC",
+        "SELECT VALUE t + d.n FROM (SELECT VALUE {n: e.x, l: [0, 0]} FROM \
+         (SELECT VALUE {x: c.x} FROM c) e) d JOIN t IN d.l ORDER BY d.n DESC",
+        "SELECT VALUE d.t FROM (SELECT t FROM t IN c.l) d ORDER BY d.t DESC",
+    ] {
+        let query = Query::parse(text).unwrap();
+        let expected = harness.all(&query, &none, &Scope::all(), Limits::items(5)).unwrap();
+        assert!(!expected.is_empty(), "{text}");
+        let rewritten = plan(text)["queryInfo"]["rewrittenQuery"].as_str().unwrap().to_owned();
+        let sent = rewritten.replace("{documentdb-formattableorderbyquery-filter}", "true");
+        let sent = Query::parse(&sent).unwrap();
+        let mut rows: Vec<Value> = Vec::new();
+        for range in KeyRange::divide(3).unwrap() {
+            let found = harness.all(&sent, &none, &Scope::keys(range), Limits::items(3)).unwrap();
+            rows.extend(found.iter().map(|it| serde_json::from_str::<Value>(it).unwrap()));
+        }
+        assert!(rows.iter().all(|it| it["_rid"].is_string()), "{text}");
+        rows.sort_by_key(|it| std::cmp::Reverse(it["orderByItems"][0]["item"].as_i64().unwrap()));
+        let merged: Vec<String> = rows.iter().map(|it| it["payload"].to_string()).collect();
+        assert_eq!(merged, expected, "{text}");
     }
-    rows.sort_by_key(|it| std::cmp::Reverse(it["orderByItems"][0]["item"].as_i64().unwrap()));
-    let merged: Vec<String> = rows.iter().map(|it| it["payload"].to_string()).collect();
-    assert_eq!(merged, expected);
 }
 
 #[test]
