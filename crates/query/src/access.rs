@@ -185,9 +185,7 @@ impl Analysis<'_> {
     fn constant(&self, expression: &Expression) -> Option<Value> {
         match expression {
             Expression::Literal(value) => Some(value.clone()),
-            Expression::Parameter(name, position) => {
-                self.parameters.get(name, *position).ok().cloned()
-            }
+            Expression::Parameter(name, _) => Some(self.parameters.get(name).clone()),
             Expression::Unary(UnaryOperator::Minus, operand) => match &**operand {
                 Expression::Literal(value) => value.as_double().map(|it| Value::number(-it)),
                 _ => None,

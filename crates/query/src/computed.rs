@@ -60,8 +60,8 @@ impl ComputedProperties {
                 return refused("its query has more than 4096 bytes");
             }
             let mut select = parser::query(query)?;
-            let parameters = resolve::query(&mut select, &Self::default())?;
-            let Some(expression) = computation(select).filter(|_| parameters.is_empty()) else {
+            let named = resolve::query(&mut select, &Self::default())?;
+            let Some(expression) = computation(select).filter(|_| named.all.is_empty()) else {
                 return refused(
                     "its query has to be SELECT VALUE and an expression FROM c, without \
                      parameters, aggregates, inner queries and functions of the current time",

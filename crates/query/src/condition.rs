@@ -34,7 +34,7 @@ impl Condition {
         query::check_size(text)?;
         let mut select = parser::condition(text)?;
         Parameters::default()
-            .check(&resolve::query(&mut select, &ComputedProperties::default())?)?;
+            .check(&resolve::query(&mut select, &ComputedProperties::default())?.all)?;
         if select.is_blocking() || select.is_limited() {
             return Err(Error::meaningless(
                 select.position,

@@ -45,9 +45,7 @@ impl<'a> Evaluator<'a> {
         self.context.spend(1)?;
         match expression {
             Expression::Literal(value) => Ok(value.clone()),
-            Expression::Parameter(name, position) => {
-                Ok(self.parameters.get(name, *position)?.clone())
-            }
+            Expression::Parameter(name, _) => Ok(self.parameters.get(name).clone()),
             Expression::Name { slot, .. } => {
                 // A group of no rows has no values.
                 Ok(self.bindings.get(*slot).cloned().unwrap_or_default())

@@ -5,7 +5,6 @@ use bytes::Bytes;
 
 use crate::ast::{Count, ROWS_MAX, TOO_MANY_ROWS};
 use crate::error::{Error, Position, Result};
-use crate::resolve::Named;
 use crate::value::Value;
 use crate::{ComputedProperties, Query, json};
 
@@ -119,12 +118,18 @@ impl Parameters {
         Ok(Self { values })
     }
 
-    /// Refuses a query that names others, whether it would look at them or not.
-    pub(crate) fn check(&self, named: &Named) -> Result<()> {
-        named.iter().try_for_each(|(name, position)| self.get(name, *position).map(|_| ()))
+    /// Refuses a query if one of these is missing, whether it would look at it or not.
+    pub(crate) fn check(&self, named: &BTreeMap<Arc<str>, Position>) -> Result<()> {
+        named.iter().try_for_each(|(name, position)| self.given(name, *position).map(|_| ()))
     }
 
-    pub(crate) fn get(&self, name: &Arc<str>, position: Position) -> Result<&Value> {
+    /// The value of a parameter. One that is missing is undefined, as in Azure Cosmos DB: Spring
+    /// leaves out what is an empty `Optional`, and asks `IS_DEFINED(@city)`.
+    pub(crate) fn get(&self, name: &Arc<str>) -> &Value {
+        self.values.get(name).unwrap_or(&Value::Undefined)
+    }
+
+    fn given(&self, name: &Arc<str>, position: Position) -> Result<&Value> {
         let missing = || Error::meaningless(position, format!("parameter {name:?} has no value;"));
         self.values.get(name).ok_or_else(missing)
     }
@@ -134,7 +139,7 @@ impl Parameters {
         match count {
             Count::Literal(count) => Ok(*count),
             Count::Parameter(name, position) => {
-                let whole = self.get(name, *position)?.as_integer();
+                let whole = self.given(name, *position)?.as_integer();
                 let rows = whole.and_then(|it| u64::try_from(it).ok()).ok_or_else(|| {
                     let reason = format!("parameter {name:?} is not a number of rows;");
                     Error::meaningless(*position, reason)

@@ -148,7 +148,7 @@ impl Query {
     /// Dropping the future changes nothing.
     pub async fn execute(&self, documents: &dyn Documents, request: &Request<'_>) -> Result<Page> {
         let none = Parameters::default();
-        request.parameters.unwrap_or(&none).check(&self.named)?;
+        request.parameters.unwrap_or(&none).check(&self.named.rows)?;
         page::execute(&self.text, &self.select, documents, request).await
     }
 
@@ -164,7 +164,7 @@ impl Query {
         parameters: &Parameters,
         clock: &dyn Clock,
     ) -> Result<Vec<String>> {
-        parameters.check(&self.named)?;
+        parameters.check(&self.named.rows)?;
         // Nobody else gets the thread before the last of the documents is done.
         let steps_max = Limits::default().document_steps_max;
         let limits = Limits { steps_max, ..Limits::default() };

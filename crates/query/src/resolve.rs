@@ -13,7 +13,12 @@ use crate::{ComputedProperties, QUERY_BYTES_MAX};
 const SOURCES_MAX: usize = 16;
 
 /// The parameters of a query, each at the first place where it is named.
-pub(crate) type Named = BTreeMap<Arc<str>, Position>;
+#[derive(Debug, Default)]
+pub(crate) struct Named {
+    pub(crate) all: BTreeMap<Arc<str>, Position>,
+    /// Those that say how many rows.
+    pub(crate) rows: BTreeMap<Arc<str>, Position>,
+}
 
 /// Resolves a whole query; returns its parameters.
 pub(crate) fn query(select: &mut Select, computed: &ComputedProperties) -> Result<Named> {
@@ -23,10 +28,10 @@ pub(crate) fn query(select: &mut Select, computed: &ComputedProperties) -> Resul
         computed,
         computed_bytes: 0,
         aggregates: None,
-        parameters: BTreeMap::new(),
+        named: Named::default(),
     };
     resolver.select(select)?;
-    Ok(resolver.parameters)
+    Ok(resolver.named)
 }
 
 struct Resolver<'a> {
@@ -39,7 +44,7 @@ struct Resolver<'a> {
     computed_bytes: usize,
     /// Where aggregates go, if they may stand here.
     aggregates: Option<Vec<Arc<Aggregate>>>,
-    parameters: Named,
+    named: Named,
 }
 
 impl Resolver<'_> {
@@ -53,7 +58,8 @@ impl Resolver<'_> {
         let window = select.window.iter().flat_map(|it| [&it.offset, &it.limit]);
         for count in select.top.iter().chain(window) {
             if let Count::Parameter(name, position) = count {
-                self.parameters.entry(name.clone()).or_insert(*position);
+                self.named.all.entry(name.clone()).or_insert(*position);
+                self.named.rows.entry(name.clone()).or_insert(*position);
             }
         }
         for source in &mut select.sources {
@@ -145,7 +151,7 @@ impl Resolver<'_> {
 
     fn expression(&mut self, expression: &mut Expression) -> Result<()> {
         if let Expression::Parameter(name, position) = expression {
-            self.parameters.entry(name.clone()).or_insert(*position);
+            self.named.all.entry(name.clone()).or_insert(*position);
             return Ok(());
         }
         if let Expression::Name { name, slot, position } = expression {
