@@ -63,7 +63,7 @@ async fn atomic(
     let key = items::whole_key(call.request, call.container)?;
     let mut ready = Vec::with_capacity(operations.len());
     for (index, wire) in operations.iter().enumerate() {
-        match prepare(call, wire) {
+        match check_key(call, wire, &key).and_then(|()| prepare(call, wire)) {
             Ok(one) => ready.push(one),
             Err(refusal) => {
                 return Ok((failed(operations.len(), index, refused(&refusal)), Seen::new()));
@@ -153,6 +153,18 @@ async fn one_of_bulk(
         }
         Err(error) => (failure(call.container, &key, one.body.as_ref(), &error), None),
     }
+}
+
+/// Refuses an operation of a batch that names another partition key than the batch. The words are
+/// those of Cosmos DB.
+fn check_key(call: Call<'_>, wire: &OperationWire, key: &PartitionKey) -> Result<(), Refusal> {
+    if wire.partition_key.is_none() || own_key(call, None, wire)? == *key {
+        return Ok(());
+    }
+    Err(Refusal::bad_request(
+        "One or more operations within the batch request have a different partition key value than \
+         the request.",
+    ))
 }
 
 /// The partition key of an operation of a bulk request; it must lie in the range the request names.

@@ -90,6 +90,21 @@ fn a_failed_batch_changes_nothing_and_names_the_operation() {
 }
 
 #[test]
+fn an_operation_for_another_partition_key_than_that_of_the_batch_is_refused() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        gateway.item("a", r#"{"id":"1","pk":"a"}"#).await.expect(201);
+        let delete =
+            |key: &str| format!(r#"[{{"operationType":"Delete","partitionKey":{key},"id":"1"}}]"#);
+        for key in [r#""[\"b\"]""#, r#""[]""#, r#""[1,2]""#, r#""nonsense""#] {
+            let refused = batch(&gateway, r#"["a"]"#, &delete(key)).await.expect(207);
+            assert_eq!(statuses(&refused), [400], "{key}");
+        }
+        batch(&gateway, r#"["a"]"#, &delete(r#""[\"a\"]""#)).await.expect(200);
+    });
+}
+
+#[test]
 fn a_replace_in_a_batch_may_rename() {
     on_both(|gateway| async move {
         gateway.with_container().await;
