@@ -13,6 +13,8 @@ use crate::{
 pub const BATCH_OPERATIONS_MAX: usize = 100;
 /// Most bytes of bodies in a batch.
 pub const BATCH_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// Most bytes of bodies that a batch reads and writes; an answer has to hold them.
+pub const BATCH_RESULT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Largest item; also bounds what a patch may grow it to.
 pub const ITEM_BYTES_MAX: usize = 2 * 1024 * 1024;
 
@@ -416,7 +418,7 @@ impl CheckedBatch {
         current: &mut dyn CurrentItems,
     ) -> Result<Vec<Step>> {
         let mut steps: Vec<Step> = Vec::with_capacity(self.operations.len());
-        let mut bytes = 0;
+        let mut sizes = Sizes::default();
         let mut claims = Claims::new(settings);
         for (index, operation) in self.operations.iter().enumerate() {
             let touched = Earlier { steps: &steps, id: &operation.id }.last();
@@ -424,19 +426,42 @@ impl CheckedBatch {
             let step = operation.resolve(&self.partition_key, settings, touched, current);
             let step = step
                 .and_then(|step| claims.note(operation, &step, touched, current).map(|()| step))
+                .and_then(|step| sizes.note(&step, &steps).map(|()| step))
                 .map_err(|error| error.at_operation(index))?;
-            // A small patch may rewrite a large item, so the limit counts what is written as well.
-            if let Step::Write { body, .. } = &step {
-                bytes += body.bytes.len();
-            }
-            if BATCH_BYTES_MAX < bytes {
-                let reason = "its items would exceed the limit of 2 MiB; patch fewer at a time";
-                let error = Error::new(ErrorKind::TooLarge, "commit a batch").because(reason);
-                return Err(error.at_operation(index));
-            }
             steps.push(step);
         }
         Ok(steps)
+    }
+}
+
+/// How many bytes of bodies the steps of a batch write and return.
+#[derive(Default)]
+struct Sizes {
+    written: usize,
+    read: usize,
+}
+
+impl Sizes {
+    /// Counts a step. A small patch may rewrite a large item, so the limits are about what steps
+    /// come to.
+    fn note(&mut self, step: &Step, earlier: &[Step]) -> Result<()> {
+        match step {
+            Step::Write { body, .. } => self.written += body.bytes.len(),
+            Step::Read(item) => self.read += item.body.len(),
+            Step::ReadStep(index) => match &earlier[*index] {
+                Step::Write { body, .. } => self.read += body.bytes.len(),
+                Step::Delete { .. } | Step::Read(_) | Step::ReadStep(_) | Step::NotModified => {}
+            },
+            Step::Delete { .. } | Step::NotModified => {}
+        }
+        let reason = if BATCH_BYTES_MAX < self.written {
+            "its items would exceed the limit of 2 MiB; patch fewer at a time"
+        } else if BATCH_RESULT_BYTES_MAX < self.written + self.read {
+            "what it reads and writes would exceed the limit of 4 MiB; read fewer at a time"
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(ErrorKind::TooLarge, "commit a batch").because(reason))
     }
 }
 

@@ -191,6 +191,7 @@ macro_rules! each_obligation {
             batches obligation_02_a_patch_changes_what_it_names_and_nothing_else;
             batches obligation_02_a_batch_has_1_to_100_operations;
             batches obligation_02_sizes_are_limited;
+            batches obligation_02_what_a_batch_reads_is_limited;
             batches obligation_02_a_batch_that_only_reads_leaves_no_trace;
             refusals obligation_02_a_refused_batch_changes_nothing;
             refusals obligation_02_a_refused_batch_leaves_no_version;

@@ -22,6 +22,9 @@ pub trait Documents: Send + Sync {
 
     /// Commits a batch whole or not at all, and returns when it would survive loss of power.
     ///
+    /// It writes at most [`crate::BATCH_BYTES_MAX`], and reads and writes at most
+    /// [`crate::BATCH_RESULT_BYTES_MAX`] altogether.
+    ///
     /// # Errors
     ///
     /// A refused batch changes nothing and names the operation that failed; see

@@ -82,9 +82,9 @@ pub use millstream_core::{
 
 // Changing items.
 pub use millstream_core::{
-    BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, Batch, BatchOutcome, Etag, ITEM_BYTES_MAX, IfNoneMatch,
-    Item, ItemId, JSON_DEPTH_MAX, Lsn, Operation, OperationKind, OperationResult, Patch,
-    PatchCondition, PatchOperation, PatchPath, RawJson,
+    BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, BATCH_RESULT_BYTES_MAX, Batch, BatchOutcome, Etag,
+    ITEM_BYTES_MAX, IfNoneMatch, Item, ItemId, JSON_DEPTH_MAX, Lsn, Operation, OperationKind,
+    OperationResult, Patch, PatchCondition, PatchOperation, PatchPath, RawJson,
 };
 
 // Reading changes.

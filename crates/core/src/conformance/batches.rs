@@ -7,8 +7,8 @@ use crate::conformance::harness::{
     ALL, LATEST, Scene, body, extended, item_id, must, settings, versions,
 };
 use crate::{
-    Batch, ErrorKind, KeyRange, Operation, OperationResult, PageSize, Patch, PatchCondition,
-    PatchOperation, StartFrom,
+    BATCH_RESULT_BYTES_MAX, Batch, ErrorKind, KeyRange, Operation, OperationResult, PageSize,
+    Patch, PatchCondition, PatchOperation, StartFrom,
 };
 
 pub(super) async fn obligation_02_each_operation_does_what_it_says(subject: &mut dyn Subject) {
@@ -171,6 +171,34 @@ pub(super) async fn obligation_02_sizes_are_limited(subject: &mut dyn Subject) {
     assert!(!scene.is_there("k", "one").await, "part of a batch beyond the limit was stored");
     scene.commit(two(over - 1)).await;
     assert_eq!(scene.existing("k", "two").await.body.len(), over - 1);
+}
+
+pub(super) async fn obligation_02_what_a_batch_reads_is_limited(subject: &mut dyn Subject) {
+    let scene = Scene::plain(subject).await;
+    let capabilities = scene.store.capabilities();
+    let bytes = capabilities.item_bytes_max.min(capabilities.batch_bytes_max);
+    let fit = BATCH_RESULT_BYTES_MAX / bytes;
+    let filled = |id: &str| -> Bytes {
+        let empty = extended("k", id, r#","text":"""#).len();
+        extended("k", id, &format!(r#","text":"{}""#, "x".repeat(bytes - empty)))
+    };
+    let item = scene.commit_one("k", Operation::create(filled("1"))).await;
+    let read = |batch: Batch, id: &str, count: usize| {
+        (0..count).fold(batch, |batch, _| batch.with(Operation::read(item_id(id))))
+    };
+    let outcome = scene.commit(read(Batch::new("k"), "1", fit)).await;
+    assert_eq!(outcome.results, vec![OperationResult::Read(item); fit]);
+    let too_many = read(Batch::new("k"), "1", fit + 1);
+    scene.refused(too_many, ErrorKind::TooLarge, Some(fit)).await;
+
+    // What is written counts, and so does reading it again.
+    let create = || Batch::new("k").with(Operation::create(filled("2")));
+    for id in ["1", "2"] {
+        scene.refused(read(create(), id, fit), ErrorKind::TooLarge, Some(fit)).await;
+        assert!(!scene.is_there("k", "2").await, "a batch beyond the limit was stored");
+    }
+    let outcome = scene.commit(read(create(), "2", fit - 1)).await;
+    assert_eq!(outcome.results.len(), fit);
 }
 
 pub(super) async fn obligation_02_a_batch_that_only_reads_leaves_no_trace(
