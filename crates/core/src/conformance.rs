@@ -173,7 +173,7 @@ macro_rules! each_obligation {
     ($callback:path $(, $argument:expr)*) => {
         $callback! { $($argument),*;
             items obligation_01_bodies_come_back_byte_for_byte;
-            items obligation_01_ids_may_hold_any_character_but_four;
+            items obligation_01_ids_may_hold_any_character_but_two;
             items obligation_01_an_id_is_unique_within_its_partition_only;
             items obligation_01_every_kind_of_partition_key_has_its_own_partition;
             items obligation_01_an_object_at_the_path_of_the_key_counts_as_no_value;

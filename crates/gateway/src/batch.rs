@@ -2,10 +2,11 @@
 //!
 //! Both come as JSON or HybridRow and are answered in the form they came in.
 
+mod bulk;
+
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use futures_util::future::join_all;
 use http::StatusCode;
 use millstream_core::{
     BATCH_OPERATIONS_MAX, Batch, Error, IfNoneMatch, ItemId, Lsn, Operation, OperationResult,
@@ -18,7 +19,7 @@ use crate::open_container::{OpenContainer, range_gone};
 use crate::refusal::Refusal;
 use crate::reply::{Answer, Reply, quoted, unquoted};
 use crate::state::Call;
-use crate::{charge, headers, hybrid_row, items, patching, scope, session};
+use crate::{charge, headers, hybrid_row, items, patching, session};
 
 /// An operation in the steps it means to the store, and its body for a closer look when it fails.
 struct Ready {
@@ -47,7 +48,7 @@ pub(crate) async fn execute(call: Call<'_>) -> Answer {
     let (results, seen) = if call.request.flag(&headers::BATCH_ATOMIC) {
         atomic(call, &operations).await?
     } else {
-        bulk(call, &operations).await?
+        bulk::execute(call, &operations).await?
     };
     Ok(reply(&results, &seen, is_hybrid_row))
 }
@@ -93,66 +94,6 @@ async fn atomic(
     let results: Vec<ResultWire> = results.collect();
     let seen = Seen::from([call.container.position(&key, outcome.lsn)?]);
     Ok((results, seen))
-}
-
-/// Each operation on its own; those of one partition key in their order, others side by side.
-async fn bulk(
-    call: Call<'_>,
-    operations: &[OperationWire],
-) -> Result<(Vec<ResultWire>, Seen), Refusal> {
-    let range = scope::range(call.request, call.container).await?;
-    let goes_on = call.request.flag(&headers::BATCH_CONTINUE_ON_ERROR);
-    let mut results = vec![ResultWire::status(StatusCode::FAILED_DEPENDENCY); operations.len()];
-    let mut seen = Seen::new();
-    if !goes_on {
-        for (index, wire) in operations.iter().enumerate() {
-            let (result, position) = one_of_bulk(call, range.as_ref(), wire).await;
-            note(&mut seen, position);
-            let is_failure = is_failure(&result);
-            results[index] = result;
-            if is_failure {
-                break;
-            }
-        }
-        return Ok((results, seen));
-    }
-    let mut groups: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
-    for (index, wire) in operations.iter().enumerate() {
-        groups.entry(wire.partition_key.as_deref()).or_default().push(index);
-    }
-    let range = range.as_ref();
-    let groups = groups.into_values().map(|indexes| async move {
-        let mut done = Vec::with_capacity(indexes.len());
-        for index in indexes {
-            done.push((index, one_of_bulk(call, range, &operations[index]).await));
-        }
-        done
-    });
-    for (index, (result, position)) in join_all(groups).await.into_iter().flatten() {
-        note(&mut seen, position);
-        results[index] = result;
-    }
-    Ok((results, seen))
-}
-
-async fn one_of_bulk(
-    call: Call<'_>,
-    range: Option<&RangeInfo>,
-    wire: &OperationWire,
-) -> (ResultWire, Option<(RangeId, Lsn)>) {
-    let prepared = own_key(call, range, wire).and_then(|key| Ok((key, prepare(call, wire)?)));
-    let (key, one) = match prepared {
-        Ok(prepared) => prepared,
-        Err(refusal) => return (refused(&refusal), None),
-    };
-    let batch = Batch { partition_key: key.clone(), operations: one.steps };
-    match call.container.documents().commit(batch).await {
-        Ok(outcome) => {
-            let position = call.container.position(&key, outcome.lsn).ok();
-            (success(call, &outcome.results, one.is_minimal), position)
-        }
-        Err(error) => (failure(call.container, &key, one.body.as_ref(), &error), None),
-    }
 }
 
 /// Refuses an operation of a batch that names another partition key than the batch. The words are

@@ -43,6 +43,8 @@ pub(crate) mod sub_status {
     pub(crate) const RANGE_GONE: u32 = 1002;
     /// 403: writes are not allowed with this key.
     pub(crate) const WRITE_FORBIDDEN: u32 = 3;
+    /// 413: what was sent is in order, but the answer would be too large.
+    pub(crate) const ANSWER_TOO_LARGE: u32 = 3402;
     /// 429: more was asked than is provisioned.
     pub(crate) const TOO_MANY_REQUESTS: u32 = 3200;
 }

@@ -252,3 +252,55 @@ fn crc32(bytes: &[u8]) -> u32 {
     }
     !crc
 }
+
+/// Items of a MiB each, and operations that read them.
+async fn large_items(gateway: &Running, key: impl Fn(usize) -> String, count: usize) -> Vec<Value> {
+    let text = "x".repeat(1024 * 1024);
+    for number in 0..count {
+        let item = json!({ "id": number.to_string(), "pk": key(number), "text": text });
+        gateway.item(&key(number), &item.to_string()).await.expect(201);
+    }
+    let read = |number: usize| {
+        json!({
+            "operationType": "Read",
+            "id": number.to_string(),
+            "partitionKey": json!([key(number)]).to_string(),
+        })
+    };
+    (0..count).map(read).collect()
+}
+
+#[test]
+fn a_batch_that_reads_too_much_is_refused() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        let reads = large_items(&gateway, |_| "a".to_owned(), 5).await;
+        let body = Value::from(reads[..3].to_vec()).to_string();
+        batch(&gateway, r#"["a"]"#, &body).await.expect(200);
+        let answered = batch(&gateway, r#"["a"]"#, &Value::from(reads).to_string()).await;
+        assert_eq!(statuses(&answered.expect(207)), [424, 424, 424, 413, 424]);
+    });
+}
+
+#[test]
+fn bulk_reads_that_an_answer_cannot_hold_are_to_be_sent_again() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        let mut reads = large_items(&gateway, |it| format!("key {it}"), 30).await;
+        let mut answers = 0;
+        while !reads.is_empty() {
+            let sent = Value::from(reads.clone());
+            let answered = bulk(&gateway, "0", &sent).await;
+            assert!(answered.body.len() < 37 * 1024 * 1024, "the answer is too large");
+            let results = answered.json();
+            let results = results.as_array().unwrap();
+            let is_refused = |it: &Value| it["statusCode"] == 413 && it["subStatusCode"] == 3402;
+            assert!(results.iter().all(|it| it["statusCode"] == 200 || is_refused(it)));
+            let refused = results.iter().zip(&reads).filter(|(result, _)| is_refused(result));
+            let left: Vec<Value> = refused.map(|(_, read)| read.clone()).collect();
+            assert!(left.len() < reads.len(), "nothing was read");
+            (reads, answers) = (left, answers + 1);
+        }
+        assert!(1 < answers, "everything came at once");
+    });
+}
