@@ -24,7 +24,8 @@ usage: cargo xtask <task> [arguments]
                                    otherwise; needs nightly and cargo-fuzz
   conformance <suite> [file ...]   an official SDK against a gateway; suites: python (needs
                                    python3), rust and go (needs Go), with the SDK's own tests; js
-                                   (needs node and npm) and java (needs a JDK and mvn), with ours.
+                                   (needs node and npm), java (needs a JDK and mvn) and dotnet
+                                   (needs npm and Python 3.11, on x86_64 Linux), with ours.
                                    All need the network at the first time; without files all that
                                    count, with --ci those that every change has to pass
   ci                               everything a change must pass, cheapest first, tests last
@@ -192,7 +193,7 @@ mod tests {
         check_refused("conformance python --ci test_ttl.py", "--ci stands alone");
         let suite = Suite::Js;
         check("conformance js", Task::Conformance { suite, wanted: Wanted::All });
-        let sentence = "conformance needs the name of a suite: python, rust, go, js, java";
+        let sentence = "conformance needs the name of a suite: python, rust, go, js, java, dotnet";
         check_refused("conformance", sentence);
         check_refused("conformance cobol", "there is no suite \"cobol\"");
         check_refused("conformance python -v", "conformance has no option \"-v\"");

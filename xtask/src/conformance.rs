@@ -5,8 +5,9 @@
 //! tests of ours in `conformance/`; only the SDK is fetched. Which files count, and which of their
 //! tests do not and why, is in `conformance/` too. Read `scope` for the lists, `summary` for what a
 //! run said, `gateway` for the server, `work` for what suites share, and then `python`, `rust`,
-//! `go`, `js` and `java` for the suites.
+//! `go`, `js`, `java` and `dotnet` for the suites.
 
+mod dotnet;
 mod gateway;
 mod go;
 mod java;
@@ -20,6 +21,7 @@ mod work;
 use std::path::Path;
 
 use crate::command::{Failure, timed};
+use crate::conformance::dotnet::Dotnet;
 use crate::conformance::gateway::Gateway;
 use crate::conformance::go::Go;
 use crate::conformance::java::Java;
@@ -42,6 +44,7 @@ pub(crate) enum Suite {
     Go,
     Js,
     Java,
+    Dotnet,
 }
 
 /// A suite on this machine.
@@ -85,7 +88,8 @@ impl Wanted {
 
 impl Suite {
     /// All of them, for help and errors.
-    pub(crate) const ALL: [Self; 5] = [Self::Python, Self::Rust, Self::Go, Self::Js, Self::Java];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Python, Self::Rust, Self::Go, Self::Js, Self::Java, Self::Dotnet];
 
     /// What it is called on the command line, in results and in the names of its lists.
     pub(crate) fn name(self) -> &'static str {
@@ -95,6 +99,7 @@ impl Suite {
             Self::Go => "go",
             Self::Js => "js",
             Self::Java => "java",
+            Self::Dotnet => "dotnet",
         }
     }
 
@@ -106,6 +111,7 @@ impl Suite {
             Self::Go => Box::new(Go::fetch(work)?),
             Self::Js => Box::new(Js::fetch(sources, work)?),
             Self::Java => Box::new(Java::fetch(sources, work)?),
+            Self::Dotnet => Box::new(Dotnet::fetch(sources, work)?),
         })
     }
 }

@@ -10,6 +10,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use bytes::{Bytes, BytesMut};
+use http::uri::PathAndQuery;
 use http::{Method, StatusCode, Version, header, request};
 use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Incoming};
@@ -120,6 +121,7 @@ impl Gateway {
 #[derive(Debug)]
 pub(crate) struct Head<'a> {
     pub(crate) method: Method,
+    /// With what may be its query.
     pub(crate) path: &'a str,
     /// Host and port, where they are no header.
     pub(crate) authority: Option<&'a str>,
@@ -132,7 +134,7 @@ impl<'a> Head<'a> {
         let authority = parts.uri.authority().filter(|_| is_http2);
         Self {
             method: parts.method.clone(),
-            path: parts.uri.path(),
+            path: parts.uri.path_and_query().map_or_else(|| parts.uri.path(), PathAndQuery::as_str),
             authority: authority.map(|it| it.as_str()),
             headers: Fields::from(&parts.headers),
         }

@@ -75,11 +75,15 @@ pub(crate) enum Below {
 
 impl Path {
     /// Takes a path apart, by position: a database may be called `colls`.
+    ///
+    /// What stands behind a question mark is no query where an item is named, but the rest of its
+    /// id: no request for an item has a query, and the SDK for .NET does not encode question marks.
     pub(crate) fn parse(path: &str) -> Result<Self, Refusal> {
         if PATH_BYTES_MAX < path.len() {
             let message = format!("the path of the request is longer than {PATH_BYTES_MAX} bytes");
             return Err(Refusal::new(http::StatusCode::URI_TOO_LONG, message));
         }
+        let (path, rest) = path.split_once('?').map_or((path, None), |(it, rest)| (it, Some(rest)));
         let inner = path.trim_matches('/');
         let mut segments = Vec::new();
         if !inner.is_empty() {
@@ -91,7 +95,12 @@ impl Path {
             }
         }
         let parts: Vec<&str> = segments.iter().map(String::as_str).collect();
-        let target = Target::parse(&parts)?;
+        let mut target = Target::parse(&parts)?;
+        if let (Target::Container(_, Below::Item(id)), Some(rest)) = (&mut target, rest) {
+            *id += &format!("?{}", decoded(rest)?);
+            segments.pop();
+            segments.push(id.clone());
+        }
         Ok(Self { segments, target })
     }
 }
@@ -185,6 +194,10 @@ mod tests {
         check("/dbs/colls/colls/docs", &container(Below::Itself));
         check("/dbs/colls/colls/docs/docs/", &container(Below::Items));
         check("/dbs/colls/colls/docs/docs/a%20%C3%A4", &container(Below::Item("a ä".to_owned())));
+        check("/dbs/colls/colls/docs/docs/a?b%20c", &container(Below::Item("a?b c".to_owned())));
+        check("/dbs/colls/colls/docs/docs/a?", &container(Below::Item("a?".to_owned())));
+        check("/dbs/colls/colls/docs/docs/?a", &container(Below::Items));
+        check("/dbs?a=b", &Target::Databases);
         check("/dbs/colls/colls/docs/pkranges", &container(Below::Ranges));
         check("/offers/abc=", &Target::Offer("abc=".to_owned()));
         check("/dbs/d/colls/c/sprocs/x", &Target::Unsupported("stored procedures"));

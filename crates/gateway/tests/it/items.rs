@@ -122,6 +122,28 @@ fn a_key_that_is_not_that_of_the_body_is_refused() {
 }
 
 #[test]
+fn a_question_mark_belongs_to_the_id_however_it_is_spelled() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        for id in ["what?", "a?b=c?d", "a#b"] {
+            gateway.item("a", &json!({"id": id, "pk": "a"}).to_string()).await.expect(201);
+        }
+        // The SDK for .NET does not encode question marks.
+        for (path, id) in [
+            ("what?", "what?"),
+            ("what%3F", "what?"),
+            ("a?b=c?d", "a?b=c?d"),
+            ("a%3Fb%3Dc%3Fd", "a?b=c?d"),
+            ("a%23b", "a#b"),
+        ] {
+            let found = on_item(&gateway, Method::GET, path, &[], "").await.expect(200);
+            assert_eq!(found.json()["id"], id, "{path}");
+        }
+        on_item(&gateway, Method::GET, "a", &[], "").await.expect(404);
+    });
+}
+
+#[test]
 fn bad_bodies_are_refused_with_a_sentence() {
     on_both(|gateway| async move {
         gateway.with_container().await;
