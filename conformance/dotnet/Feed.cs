@@ -3,6 +3,7 @@ using System.Collections.Concurrent;
 using System.Collections.Generic;
 using System.IO;
 using System.Linq;
+using System.Linq.Expressions;
 using System.Net;
 using System.Reflection;
 using System.Threading;
@@ -60,7 +61,8 @@ public sealed class Feed
         var time = DateTime.UtcNow;
         await Task.Delay(1100);
         await container.CreateItemAsync(Suite.Item("late", "late"));
-        foreach (var start in new[] { ChangeFeedStartFrom.ContinuationToken(now), ChangeFeedStartFrom.Time(time) })
+        var starts = new[] { ChangeFeedStartFrom.ContinuationToken(now), ChangeFeedStartFrom.Time(time) };
+        foreach (var start in starts)
         {
             var (found, _) = await Drain(container, start, ChangeFeedMode.LatestVersion);
             Suite.Same(found.Select(Id), "late");
@@ -74,7 +76,8 @@ public sealed class Feed
         var all = new List<string>();
         foreach (var range in await container.GetFeedRangesAsync())
         {
-            var (found, _) = await Drain(container, ChangeFeedStartFrom.Beginning(range), ChangeFeedMode.LatestVersion);
+            var start = ChangeFeedStartFrom.Beginning(range);
+            var (found, _) = await Drain(container, start, ChangeFeedMode.LatestVersion);
             all.AddRange(found.Select(Id));
         }
         Suite.Equal(all.Distinct().Count(), 30);
@@ -90,7 +93,8 @@ public sealed class Feed
         var (none, token) = await Drain(container, ChangeFeedStartFrom.Now(), AllVersionsAndDeletes);
         Suite.Equal(none.Count, 0);
         await Change(container);
-        var (found, _) = await Drain(container, ChangeFeedStartFrom.ContinuationToken(token), AllVersionsAndDeletes);
+        var later = ChangeFeedStartFrom.ContinuationToken(token);
+        var (found, _) = await Drain(container, later, AllVersionsAndDeletes);
         Suite.Same(found.Select(it => (string)it["metadata"]["operationType"]), "create", "replace", "delete");
         Suite.Equal((int)found[1]["current"]["n"], 2);
     }
@@ -106,8 +110,8 @@ public sealed class Feed
         var found = page.Select(Id).ToList();
         await container.ReplaceThroughputAsync(11000);
         await container.CreateItemAsync(Suite.Item("late", "late"));
-        var (rest, _) = await Drain(
-            container, ChangeFeedStartFrom.ContinuationToken(page.ContinuationToken), ChangeFeedMode.LatestVersion);
+        var later = ChangeFeedStartFrom.ContinuationToken(page.ContinuationToken);
+        var (rest, _) = await Drain(container, later, ChangeFeedMode.LatestVersion);
         found.AddRange(rest.Select(Id));
         Suite.Equal(found.Distinct().Count(), 21);
         var same = new List<string>(page.Select(Id));
@@ -125,12 +129,13 @@ public sealed class Feed
         var container = await suite.Container(Suite.ThreeRanges);
         var leases = await Leases();
         var seen = new ConcurrentDictionary<string, string>();
-        ChangeFeedProcessor Instance(string name) => Quick(container.GetChangeFeedProcessorBuilder<JObject>(
-            "reader", (ChangeFeedProcessorContext context, IReadOnlyCollection<JObject> changes, CancellationToken _) =>
-            {
-                foreach (var change in changes) seen[Id(change)] = context.LeaseToken;
-                return Task.CompletedTask;
-            }), name, leases).Build();
+        Container.ChangeFeedHandler<JObject> handler = (context, changes, _) =>
+        {
+            foreach (var change in changes) seen[Id(change)] = context.LeaseToken;
+            return Task.CompletedTask;
+        };
+        ChangeFeedProcessor Instance(string name) =>
+            Quick(container.GetChangeFeedProcessorBuilder("reader", handler), name, leases).Build();
         await Fill(container, 0, 30);
         var first = Instance("first");
         await first.StartAsync();
@@ -170,14 +175,17 @@ public sealed class Feed
         var container = await suite.Container(400);
         var leases = await Leases();
         var seen = new ConcurrentQueue<string>();
-        ChangeFeedProcessor Instance(bool checkpoints) => Quick(
-            container.GetChangeFeedProcessorBuilderWithManualCheckpoint(
-                "reader", async (ChangeFeedProcessorContext _, Stream changes, Func<Task> checkpoint, CancellationToken _) =>
-                {
-                    var text = await new StreamReader(changes).ReadToEndAsync();
-                    foreach (var change in JObject.Parse(text)["Documents"]) seen.Enqueue((string)change["id"]);
-                    if (checkpoints) await checkpoint();
-                }), "one", leases).Build();
+        ChangeFeedProcessor Instance(bool checkpoints)
+        {
+            Container.ChangeFeedStreamHandlerWithManualCheckpoint handler = async (_, changes, checkpoint, _) =>
+            {
+                var text = await new StreamReader(changes).ReadToEndAsync();
+                foreach (var change in JObject.Parse(text)["Documents"]) seen.Enqueue((string)change["id"]);
+                if (checkpoints) await checkpoint();
+            };
+            var builder = container.GetChangeFeedProcessorBuilderWithManualCheckpoint("reader", handler);
+            return Quick(builder, "one", leases).Build();
+        }
         await Fill(container, 0, 3);
         foreach (var (checkpoints, count) in new[] { (false, 3), (true, 6), (true, 6) })
         {
@@ -223,34 +231,27 @@ public sealed class Feed
         await watch.StopAsync();
     }
 
-    /// <summary>The mode is public in previews of the SDK only, and the same code here.</summary>
     private async Task ProcessorOfVersions()
     {
         var container = await WithVersions();
         var leases = await Leases();
         var seen = new ConcurrentQueue<string>();
-        var kind = typeof(Container).Assembly.GetType("Microsoft.Azure.Cosmos.ChangeFeedItem`1").MakeGenericType(typeof(JObject));
-        var changes = typeof(IReadOnlyCollection<>).MakeGenericType(kind);
-        var handler = typeof(Container).GetNestedType("ChangeFeedHandler`1").MakeGenericType(kind);
-        Func<ChangeFeedProcessorContext, object, CancellationToken, Task> note = (_, items, _) =>
+        var change = Sdk.GetType("Microsoft.Azure.Cosmos.ChangeFeedItem`1").MakeGenericType(typeof(JObject));
+        var handler = typeof(Container).GetNestedType("ChangeFeedHandler`1").MakeGenericType(change);
+        Func<IEnumerable<object>, Task> note = changes =>
         {
-            foreach (var item in (System.Collections.IEnumerable)items)
-            {
-                var metadata = Property(item, "Metadata");
-                seen.Enqueue(Property(metadata, "OperationType").ToString());
-            }
+            foreach (var one in changes) seen.Enqueue(Property(Property(one, "Metadata"), "OperationType").ToString());
             return Task.CompletedTask;
         };
-        var make = container.GetType().GetMethods(BindingFlags.Instance | BindingFlags.Public | BindingFlags.NonPublic)
-            .First(it => it.Name == "GetChangeFeedProcessorBuilderWithAllVersionsAndDeletes").MakeGenericMethod(typeof(JObject));
-        var parameter = System.Linq.Expressions.Expression.Parameter(typeof(ChangeFeedProcessorContext));
-        var items = System.Linq.Expressions.Expression.Parameter(changes);
-        var token = System.Linq.Expressions.Expression.Parameter(typeof(CancellationToken));
-        var call = System.Linq.Expressions.Expression.Invoke(
-            System.Linq.Expressions.Expression.Constant(note), parameter,
-            System.Linq.Expressions.Expression.Convert(items, typeof(object)), token);
-        var typed = System.Linq.Expressions.Expression.Lambda(handler, call, parameter, items, token).Compile();
-        var builder = (ChangeFeedProcessorBuilder)make.Invoke(container, new object[] { "versions", typed });
+        // A handler of a type that only the SDK can name.
+        var parameters = handler.GetMethod("Invoke").GetParameters()
+            .Select(it => Expression.Parameter(it.ParameterType)).ToArray();
+        var body = Expression.Invoke(Expression.Constant(note), parameters[1]);
+        var typed = Expression.Lambda(handler, body, parameters).Compile();
+        var make = container.GetType().GetMethods(Hidden)
+            .First(it => it.Name == "GetChangeFeedProcessorBuilderWithAllVersionsAndDeletes");
+        var builder = (ChangeFeedProcessorBuilder)make.MakeGenericMethod(typeof(JObject))
+            .Invoke(container, new object[] { "versions", typed });
         var processor = Quick(builder, "one", leases, fromBeginning: false).Build();
         await processor.StartAsync();
         await Suite.Until(async () => (await Owners(leases)).Contains("one"));
@@ -261,21 +262,26 @@ public sealed class Feed
         Suite.Same(seen, "Create", "Replace", "Delete");
     }
 
-    private static object Property(object of, string name) => of.GetType()
-        .GetProperty(name, BindingFlags.Instance | BindingFlags.Public | BindingFlags.NonPublic).GetValue(of);
+    // The other mode is public in previews of the SDK only; the code is in every one.
 
-    private static ChangeFeedMode AllVersionsAndDeletes => (ChangeFeedMode)typeof(ChangeFeedMode)
-        .GetProperty("AllVersionsAndDeletes", BindingFlags.Static | BindingFlags.Public | BindingFlags.NonPublic)
-        .GetValue(null);
+    private const BindingFlags Hidden =
+        BindingFlags.Instance | BindingFlags.Static | BindingFlags.Public | BindingFlags.NonPublic;
 
-    /// <summary>So is the setting of containers.</summary>
+    private static Assembly Sdk => typeof(Container).Assembly;
+
+    private static object Property(object of, string name) =>
+        of.GetType().GetProperty(name, Hidden).GetValue(of);
+
+    private static ChangeFeedMode AllVersionsAndDeletes =>
+        (ChangeFeedMode)typeof(ChangeFeedMode).GetProperty("AllVersionsAndDeletes", Hidden).GetValue(null);
+
     private async Task<Container> WithVersions()
     {
         var properties = new ContainerProperties(Guid.NewGuid().ToString(), "/pk");
-        var flags = BindingFlags.Instance | BindingFlags.Public | BindingFlags.NonPublic;
-        var property = typeof(ContainerProperties).GetProperty("ChangeFeedPolicy", flags);
+        var property = typeof(ContainerProperties).GetProperty("ChangeFeedPolicy", Hidden);
         var policy = Activator.CreateInstance(property.PropertyType);
-        property.PropertyType.GetProperty("FullFidelityRetention", flags).SetValue(policy, TimeSpan.FromMinutes(5));
+        var retention = property.PropertyType.GetProperty("FullFidelityRetention", Hidden);
+        retention.SetValue(policy, TimeSpan.FromMinutes(5));
         property.SetValue(properties, policy);
         return await suite.Container(properties, 400);
     }

@@ -251,9 +251,13 @@ public sealed class Items
             foreach (var part in parts) builder.Add(part);
             return builder.Build();
         }
-        foreach (var (tenant, user, session) in new[] { ("t", "u", "1"), ("t", "u", "2"), ("t", "v", "1"), ("s", "u", "1") })
+        var keys = new[] { ("t", "u", "1"), ("t", "u", "2"), ("t", "v", "1"), ("s", "u", "1") };
+        foreach (var (tenant, user, session) in keys)
         {
-            var item = new JObject { ["id"] = "i", ["tenant"] = tenant, ["user"] = user, ["session"] = session };
+            var item = new JObject
+            {
+                ["id"] = "i", ["tenant"] = tenant, ["user"] = user, ["session"] = session,
+            };
             await container.CreateItemAsync(item, Key(tenant, user, session));
         }
         var read = await container.ReadItemAsync<JObject>("i", Key("t", "u", "2"));
@@ -261,7 +265,8 @@ public sealed class Items
         foreach (var (key, count) in new[] { (Key("t"), 3), (Key("t", "u"), 2), (Key("t", "u", "1"), 1) })
         {
             var options = new QueryRequestOptions { PartitionKey = key };
-            var found = await Suite.All(container.GetItemQueryIterator<JObject>("SELECT * FROM c", null, options));
+            var found = await Suite.All(
+                container.GetItemQueryIterator<JObject>("SELECT * FROM c", null, options));
             Suite.Equal(found.Count, count);
         }
         await Suite.Refused(() => container.ReadItemAsync<JObject>("i", Key("t", "u")), 400);
@@ -312,7 +317,11 @@ public sealed class Items
     private async Task Names()
     {
         var container = await suite.Container(400);
-        foreach (var id in new[] { "with space", "ä€😀", "a+b&c=d", "100%", "a:b;c,d@e", "'\"<>|", "{}[]^`~", "dots...", "what?", "=.-_" })
+        var ids = new[]
+        {
+            "with space", "ä€😀", "a+b&c=d", "100%", "a:b;c,d@e", "'\"<>|", "{}[]^`~", "dots...", "what?", "=.-_",
+        };
+        foreach (var id in ids)
         {
             await container.CreateItemAsync(Suite.Item(id, "a"), A);
             Suite.Equal((string)(await Read(container, id))["id"], id);
@@ -357,11 +366,14 @@ public sealed class Items
         {
             var same = other.GetContainer(suite.Database.Id, container.Id);
             await same.DeleteContainerAsync();
-            await other.GetDatabase(suite.Database.Id).CreateContainerAsync(container.Id, "/pk", Suite.ThreeRanges);
+            var database = other.GetDatabase(suite.Database.Id);
+            await database.CreateContainerAsync(container.Id, "/pk", Suite.ThreeRanges);
         }
         await Suite.Refused(() => Read(container, "1"), 404);
         for (int n = 0; n < 10; n += 1) await container.CreateItemAsync(Suite.Item("" + n, "key " + n));
-        Suite.Equal((await Suite.All(container.GetItemQueryIterator<JObject>("SELECT * FROM c ORDER BY c.id"))).Count, 10);
+        var found = await Suite.All(
+            container.GetItemQueryIterator<JObject>("SELECT * FROM c ORDER BY c.id"));
+        Suite.Equal(found.Count, 10);
     }
 
     private static async Task<JObject> Read(Container container, string id) =>
