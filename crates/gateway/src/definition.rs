@@ -176,6 +176,13 @@ fn partition_key(value: &Value) -> Result<PartitionKeyDefinition, Refusal> {
             "Too many partition key paths: this kind takes at most {paths_max}"
         )));
     }
+    // Those of an indexing policy have them.
+    let is_wildcard = |path: &Value| path.as_str().is_some_and(|it| it.ends_with(['*', '?']));
+    if value["paths"].as_array().is_some_and(|it| it.iter().any(is_wildcard)) {
+        let message = "a path of the partitionKey names a property, such as /id: it cannot end with \
+                       * or ?";
+        return Err(Refusal::bad_request(message));
+    }
     let mut value = value.clone();
     // The SDK for Java sends the name of the version that the service has for it.
     let version = match value["version"].as_str() {
@@ -339,7 +346,10 @@ mod tests {
         check_refused(r#"{"partitionKey":{"paths":["/a"]}}"#, "id");
         check_refused(r#"{"id":"a/b","partitionKey":{"paths":["/a"]}}"#, "name");
         check_refused(r#"{"id":"c"}"#, "partitionKey");
-        check_refused(r#"{"id":"c","partitionKey":{"paths":["a"]}}"#, "partitionKey");
+        for path in ["a", "/a/*", "/a/?", "/*"] {
+            let body = format!(r#"{{"id":"c","partitionKey":{{"paths":["{path}"]}}}}"#);
+            check_refused(&body, "partitionKey");
+        }
         for ttl in ["0", "-2", "null", "\"5\"", "1.5", "99999999999"] {
             let body =
                 format!(r#"{{"id":"c","partitionKey":{{"paths":["/a"]}},"defaultTtl":{ttl}}}"#);
