@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use http::StatusCode;
 use millstream_core::{
-    BATCH_OPERATIONS_MAX, Batch, Error, IfNoneMatch, ItemId, Lsn, Operation, OperationResult,
-    PartitionKey, RangeId, RangeInfo,
+    BATCH_OPERATIONS_MAX, Batch, Error, IfNoneMatch, ItemId, KeyRange, Lsn, Operation,
+    OperationResult, PartitionKey, RangeId, RangeInfo,
 };
 
 use crate::batch_wire::{self, OperationType, OperationWire, ResultWire};
@@ -61,13 +61,19 @@ async fn atomic(
     call: Call<'_>,
     operations: &[OperationWire],
 ) -> Result<(Vec<ResultWire>, Seen), Refusal> {
-    let key = items::whole_key(call.request, call.container)?;
+    let container = call.container;
+    let key = items::whole_key(call.request, container)?;
+    let keys = container.settings().partition_key.range_of(&key)?;
+    if operations.iter().any(|it| it.kind == OperationType::Read) {
+        container.check_session(call.request, &keys).await?;
+    }
     let mut ready = Vec::with_capacity(operations.len());
     for (index, wire) in operations.iter().enumerate() {
         match check_key(call, wire, &key).and_then(|()| prepare(call, wire)) {
             Ok(one) => ready.push(one),
             Err(refusal) => {
-                return Ok((failed(operations.len(), index, refused(&refusal)), Seen::new()));
+                let results = failed(operations.len(), index, refused(&refusal));
+                return Ok((results, newest(container, &key, &keys).await));
             }
         }
     }
@@ -82,7 +88,8 @@ async fn atomic(
             let Some(index) = index else { return Err(error.into()) };
             let body = ready.get(index).and_then(|it| it.body.as_ref());
             let result = failure(call.container, &key, body, &error);
-            return Ok((failed(operations.len(), index, result), Seen::new()));
+            let results = failed(operations.len(), index, result);
+            return Ok((results, newest(container, &key, &keys).await));
         }
     };
     let mut done = outcome.results.as_slice();
@@ -221,6 +228,13 @@ fn refused(refusal: &Refusal) -> ResultWire {
     }
 }
 
+/// What a client that was refused has seen all the same.
+async fn newest(container: &OpenContainer, key: &PartitionKey, keys: &KeyRange) -> Seen {
+    // Without it the client merely learns nothing new.
+    let Ok(newest) = container.newest(keys).await else { return Seen::new() };
+    container.position(key, newest).into_iter().collect()
+}
+
 fn note(seen: &mut Seen, position: Option<(RangeId, Lsn)>) {
     if let Some((range, lsn)) = position {
         let newest = seen.entry(range).or_insert(lsn);
@@ -233,8 +247,8 @@ fn is_failure(result: &ResultWire) -> bool {
 }
 
 fn reply(results: &[ResultWire], seen: &Seen, is_hybrid_row: bool) -> Reply {
-    let status =
-        if results.iter().any(is_failure) { StatusCode::MULTI_STATUS } else { StatusCode::OK };
+    let is_success = results.iter().all(|it| it.status.is_success());
+    let status = if is_success { StatusCode::OK } else { StatusCode::MULTI_STATUS };
     let charge = results.iter().map(|it| it.charge).sum();
     let mut reply = if is_hybrid_row {
         let reply = Reply::new(status, hybrid_row::encode_results(results));
@@ -242,7 +256,10 @@ fn reply(results: &[ResultWire], seen: &Seen, is_hybrid_row: bool) -> Reply {
     } else {
         Reply::new(status, batch_wire::encode_json(results))
     };
-    if let Some(lsn) = seen.values().max() {
+    // SDKs send operations to the range that has their keys.
+    if let (Some((range, lsn)), 1) = (seen.first_key_value(), seen.len()) {
+        reply = reply.session(*range, *lsn);
+    } else if let Some(lsn) = seen.values().max() {
         let tokens = session::tokens(seen.iter().map(|(range, lsn)| (*range, *lsn)));
         reply = reply.header(&headers::SESSION_TOKEN, &tokens);
         reply = reply.header(&headers::LSN, &lsn.to_string());

@@ -58,10 +58,23 @@ pub(crate) async fn read(call: Call<'_>, id: &str) -> Answer {
 
 /// `PUT …/docs/{id}`.
 pub(crate) async fn replace(call: Call<'_>, id: &str) -> Answer {
-    let body = item_body::text(&call.request.body)?;
     let key = whole_key(call.request, call.container)?;
     let id = item_id(call, &key, id).await?;
-    write(call, key, replacing(id, body.clone()), Some(&body)).await
+    let answer = match item_body::text(&call.request.body) {
+        Ok(body) => {
+            write(call, key.clone(), replacing(id.clone(), body.clone()), Some(&body)).await
+        }
+        Err(refusal) => Err(refusal),
+    };
+    match answer {
+        // What is not there cannot be replaced, whatever is wrong with the body.
+        Err(refusal) if refusal.status == StatusCode::BAD_REQUEST => {
+            let is_there = call.container.documents().read(&key, &id).await?.is_some();
+            let keys = call.container.settings().partition_key.range_of(&key)?;
+            Err(if is_there { refusal } else { not_found(call.container, &key, &keys).await })
+        }
+        answer => answer,
+    }
 }
 
 /// `PATCH …/docs/{id}`.

@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::StatusCode;
-use millstream_core::{Item, KeyRange, Lsn, RangeId};
+use millstream_core::Item;
 use millstream_query::{Joining, Limits, Page, Plan, Scope as QueryScope, Specification};
 use serde_json::{Value, json};
 
@@ -17,12 +17,9 @@ use crate::refusal::{Refusal, sub_status};
 use crate::reply::{Answer, Milliseconds, Reply};
 use crate::request::Request;
 use crate::scope::Scope;
+use crate::session::SessionToken;
 use crate::state::{Call, State};
-use crate::{charge, headers, listing, session};
-
-/// Ranges up to which the newest commit of each is asked for; of more, what was told last is good
-/// enough.
-const ASKED_RANGES_MAX: usize = 16;
+use crate::{charge, headers, listing};
 
 /// `POST …/docs` with a query: one page of its rows.
 ///
@@ -61,13 +58,16 @@ pub(crate) async fn execute(call: Call<'_>) -> Answer {
     }
     reply = with_metrics(reply, request, container, &scope, &work);
     // The range that answered, or the first of them: an SDK that does not find it among those it
-    // knows asks for the ranges again.
+    // knows asks for the ranges again. Those for .NET and Java take a token of one range only.
     let ranges = container.ranges();
     if let Some(range) = ranges.iter().find(|it| it.info.keys.overlaps(&answered)) {
+        // A range that was split meanwhile has told enough before.
+        let _ = container.newest(&range.info.keys).await;
+        let token = SessionToken(range.info.id, range.seen());
         reply = reply.header(&headers::RANGE_ID, &range.info.id.0.to_string());
+        reply = reply.header(&headers::SESSION_TOKEN, &token.to_string());
     }
-    let seen = seen(container, &answered).await?;
-    Ok(reply.header(&headers::SESSION_TOKEN, &session::tokens(seen)))
+    Ok(reply)
 }
 
 /// The page that begins at `place`, and where the next one begins.
@@ -291,24 +291,13 @@ fn limits(request: &Request) -> Result<Limits, Refusal> {
     let mut limits = Limits::items(size.items_max);
     limits.bytes_max = size.bytes_max;
     let kibibytes: Option<usize> = request.number(&headers::CONTINUATION_LIMIT)?;
-    if let Some(kibibytes) = kibibytes.filter(|it| 0 < *it) {
+    if kibibytes == Some(0) {
+        let message = format!("{} has to be positive", headers::CONTINUATION_LIMIT);
+        return Err(Refusal::bad_request(message));
+    }
+    if let Some(kibibytes) = kibibytes {
         let bytes = kibibytes.saturating_mul(1024).min(CONTINUATION_BYTES_MAX);
         limits.continuation_bytes_max = bytes.saturating_sub(KEYS_BYTES_MAX);
     }
     Ok(limits)
-}
-
-/// The newest commits of the ranges that `keys` lie in.
-async fn seen(container: &OpenContainer, keys: &KeyRange) -> Result<Vec<(RangeId, Lsn)>, Refusal> {
-    let ranges = container.ranges();
-    let touched: Vec<_> = ranges.iter().filter(|it| it.info.keys.overlaps(keys)).collect();
-    let mut seen = Vec::with_capacity(touched.len());
-    for range in &touched {
-        if touched.len() <= ASKED_RANGES_MAX {
-            // A range that was split meanwhile has told enough before.
-            let _ = container.newest(&range.info.keys).await;
-        }
-        seen.push((range.info.id, range.seen()));
-    }
-    Ok(seen)
 }

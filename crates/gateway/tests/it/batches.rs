@@ -304,3 +304,60 @@ fn bulk_reads_that_an_answer_cannot_hold_are_to_be_sent_again() {
         assert!(1 < answers, "everything came at once");
     });
 }
+
+#[test]
+fn a_batch_keeps_to_session_tokens_if_it_reads() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        gateway.item("a", r#"{"id":"1","pk":"a"}"#).await.expect(201);
+        let send = async |body: &str| {
+            let headers = [
+                ("x-ms-documentdb-partitionkey", r#"["a"]"#),
+                ("x-ms-cosmos-is-batch-request", "True"),
+                ("x-ms-cosmos-batch-atomic", "True"),
+                ("x-ms-session-token", "0:-1#9999"),
+            ];
+            gateway.ask(Method::POST, ITEMS, &headers, body.to_owned()).await
+        };
+        let read = r#"{"operationType":"Read","id":"1"}"#;
+        let write = r#"{"operationType":"Create","resourceBody":{"id":"2","pk":"a"}}"#;
+        let refused = send(&format!("[{write},{read}]")).await.expect(404);
+        assert_eq!(refused.header("x-ms-substatus"), "1002");
+        send(&format!("[{write}]")).await.expect(200);
+    });
+}
+
+#[test]
+fn every_answer_to_a_batch_says_what_was_seen_of_which_range() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        gateway.item("a", r#"{"id":"1","pk":"a"}"#).await.expect(201);
+        for (body, status) in [
+            (r#"[{"operationType":"Read","id":"1"}]"#, 200),
+            (r#"[{"operationType":"Read","id":"none"}]"#, 207),
+            (r#"[{"operationType":"Create","resourceBody":{"id":"2","pk":"b"}}]"#, 207),
+        ] {
+            let answered = batch(&gateway, r#"["a"]"#, body).await.expect(status);
+            assert_eq!(answered.header("x-ms-documentdb-partitionkeyrangeid"), "0", "{body}");
+            assert!(answered.header("x-ms-session-token").starts_with("0:-1#"), "{body}");
+        }
+        let read = json!([{"operationType": "Read", "id": "1", "partitionKey": "[\"a\"]"}]);
+        let answered = bulk(&gateway, "0", &read).await.expect(200);
+        assert_eq!(answered.header("x-ms-documentdb-partitionkeyrangeid"), "0");
+    });
+}
+
+#[test]
+fn a_batch_with_an_item_that_has_not_changed_has_several_statuses() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        let created = gateway.item("a", r#"{"id":"1","pk":"a"}"#).await.expect(201);
+        let known = created.json()["_etag"].clone();
+        let body = json!([
+            {"operationType": "Read", "id": "1", "ifNoneMatch": known},
+            {"operationType": "Create", "resourceBody": {"id": "2", "pk": "a"}},
+        ]);
+        let answered = batch(&gateway, r#"["a"]"#, &body.to_string()).await.expect(207);
+        assert_eq!(statuses(&answered), [304, 201]);
+    });
+}

@@ -122,6 +122,21 @@ fn a_key_that_is_not_that_of_the_body_is_refused() {
 }
 
 #[test]
+fn what_is_not_there_is_not_replaced_whatever_the_body_says() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        let bodies = ["", "{}", r#"{"id":"1","pk":"b"}"#, r#"{"id":"1","pk":"a"}"#];
+        for body in bodies {
+            on_item(&gateway, Method::PUT, "1", &[], body).await.expect(404);
+        }
+        gateway.item("a", r#"{"id":"1","pk":"a"}"#).await.expect(201);
+        for body in &bodies[..3] {
+            on_item(&gateway, Method::PUT, "1", &[], body).await.expect(400);
+        }
+    });
+}
+
+#[test]
 fn a_question_mark_belongs_to_the_id_however_it_is_spelled() {
     on_both(|gateway| async move {
         gateway.with_container().await;

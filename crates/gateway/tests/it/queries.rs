@@ -183,6 +183,21 @@ fn rows_that_need_no_merging_come_range_by_range() {
 }
 
 #[test]
+fn a_session_token_is_of_the_range_that_is_named_beside_it() {
+    on_both(|gateway| async move {
+        with_two_ranges(&gateway).await;
+        // What needs merging is one answer for a client that is no SDK.
+        for query in ["SELECT * FROM c", "SELECT * FROM c ORDER BY c.id"] {
+            let page = ask(&gateway, "/dbs/d/colls/c/docs", query, &[CROSSING]).await.expect(200);
+            let range = page.header("x-ms-documentdb-partitionkeyrangeid");
+            let token = page.header("x-ms-session-token");
+            assert!(token.starts_with(&format!("{range}:-1#")), "{token}");
+            assert!(!token.contains(','), "{token}");
+        }
+    });
+}
+
+#[test]
 fn an_object_at_the_path_of_the_key_counts_as_no_value() {
     on_both(|gateway| async move {
         gateway.with_container().await;
@@ -316,6 +331,17 @@ fn databases_containers_and_offers_are_queried() {
         let query = format!("SELECT * from root where root.resource = \"{link}\"");
         let found = ask(&gateway, "/offers", &query, &[]).await.expect(200).json();
         assert_eq!(found["Offers"][0]["offerResourceId"], container["_rid"]);
+    });
+}
+
+#[test]
+fn a_continuation_of_no_size_is_refused() {
+    on_both(|gateway| async move {
+        with_items(&gateway).await;
+        let limit = ("x-ms-documentdb-responsecontinuationtokenlimitinkb", "0");
+        let docs = "/dbs/d/colls/c/docs";
+        let refused = ask(&gateway, docs, "SELECT * FROM c", &[CROSSING, limit]).await.expect(400);
+        assert!(refused.json()["message"].as_str().unwrap().contains("positive"));
     });
 }
 
