@@ -179,8 +179,8 @@ fn partition_key(value: &Value) -> Result<PartitionKeyDefinition, Refusal> {
     // Those of an indexing policy have them.
     let is_wildcard = |path: &Value| path.as_str().is_some_and(|it| it.ends_with(['*', '?']));
     if value["paths"].as_array().is_some_and(|it| it.iter().any(is_wildcard)) {
-        let message = "a path of the partitionKey names a property, such as /id: it cannot end with \
-                       * or ?";
+        let message = "a path of the partitionKey names a property, such as /id: it cannot end \
+                       with * or ?";
         return Err(Refusal::bad_request(message));
     }
     let mut value = value.clone();

@@ -1,10 +1,15 @@
 //! The state of an aggregate over the rows of a group.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
 
 use crate::ast::AggregateKind;
-use crate::compare;
+use crate::gather::{DIGEST_STEP_BYTES, SEEN_BYTES};
 use crate::value::{Object, Value};
+use crate::{compare, json};
 
 /// What is known after some rows.
 #[derive(Clone, Debug)]
@@ -16,17 +21,47 @@ pub(crate) struct Accumulator {
     best: Value,
     /// Whether a value was of a kind that the aggregate has no result for.
     is_spoiled: bool,
+    collected: Option<Collected>,
+}
+
+/// The values of a list or a set, in the order in which they came.
+#[derive(Clone, Debug, Default)]
+struct Collected {
+    items: Arc<Vec<Value>>,
+    /// Those of a set are told apart.
+    seen: BTreeSet<u128>,
 }
 
 impl Accumulator {
     pub(crate) fn new(kind: AggregateKind) -> Self {
-        Self { kind, count: 0, sum: 0.0, best: Value::Undefined, is_spoiled: false }
+        let collected = kind.is_collection().then(Collected::default);
+        Self { kind, count: 0, sum: 0.0, best: Value::Undefined, is_spoiled: false, collected }
     }
 
-    /// Takes the argument of one more row; what is undefined does not count.
-    pub(crate) fn add(&mut self, value: &Value) {
+    /// The steps that taking a value is worth.
+    pub(crate) fn steps(&self, value: &Value) -> usize {
+        /// Bytes whose size is found in the time of one step.
+        const SIZE_STEP_BYTES: usize = 128;
+        match self.kind {
+            AggregateKind::MakeList => value.size() / SIZE_STEP_BYTES,
+            AggregateKind::MakeSet => value.size() / DIGEST_STEP_BYTES,
+            AggregateKind::Average
+            | AggregateKind::Count
+            | AggregateKind::CountIf
+            | AggregateKind::Max
+            | AggregateKind::Min
+            | AggregateKind::Sum => value.as_str().map_or(0, str::len) / compare::STEP_BYTES,
+        }
+    }
+
+    /// Takes the argument of one more row; what is undefined does not count. Returns how many bytes
+    /// are held for it, if it is kept beside others.
+    pub(crate) fn add(&mut self, value: &Value) -> usize {
         if value.is_undefined() {
-            return;
+            return 0;
+        }
+        if let Some(collected) = &mut self.collected {
+            return collected.add(self.kind, value);
         }
         match self.kind {
             AggregateKind::Count => self.count += 1,
@@ -40,7 +75,9 @@ impl Accumulator {
             },
             AggregateKind::Min => self.keep(value, Ordering::Less),
             AggregateKind::Max => self.keep(value, Ordering::Greater),
+            AggregateKind::MakeList | AggregateKind::MakeSet => (),
         }
+        0
     }
 
     fn keep(&mut self, value: &Value, wanted: Ordering) {
@@ -65,32 +102,77 @@ impl Accumulator {
             AggregateKind::Average if self.count == 0 => Value::Undefined,
             AggregateKind::Average => Value::number(self.sum / self.rows()),
             AggregateKind::Min | AggregateKind::Max => self.best.clone(),
+            AggregateKind::MakeList | AggregateKind::MakeSet => {
+                Value::Array(self.collected.as_ref().map(|it| it.items.clone()).unwrap_or_default())
+            }
         }
+    }
+
+    /// How many bytes are held for values that are kept beside others.
+    pub(crate) fn size(&self) -> usize {
+        let Some(collected) = &self.collected else { return 0 };
+        let items = collected.items.iter().map(|it| held(self.kind, it));
+        items.sum()
     }
 
     /// The state as JSON, to go on with later.
     pub(crate) fn save(&self) -> Value {
-        let entries = vec![
+        let mut entries: Vec<(Arc<str>, Value)> = vec![
             ("c".into(), Value::count(usize::try_from(self.count).unwrap_or(usize::MAX))),
             ("s".into(), Value::string(self.sum.to_bits().to_string())),
             ("b".into(), self.best.clone()),
             ("x".into(), Value::Bool(self.is_spoiled)),
         ];
+        if let Some(collected) = &self.collected {
+            // As text, so that they come back as they are spelled and however deep they nest.
+            let items = collected.items.iter().map(|it| Value::string(json::to_string(it)));
+            entries.push(("l".into(), Value::array(items.collect())));
+        }
         Value::object(Object::collect(entries))
     }
 
     /// Takes a saved state; none if it is not one.
     pub(crate) fn restore(kind: AggregateKind, saved: &Value) -> Option<Self> {
+        let collected = match kind.is_collection() {
+            true => Some(Collected::restore(kind, &saved.property("l"))?),
+            false => None,
+        };
         Some(Self {
             kind,
             count: u64::try_from(saved.property("c").as_integer()?).ok()?,
             sum: f64::from_bits(saved.property("s").as_str()?.parse().ok()?),
             best: saved.property("b"),
             is_spoiled: saved.property("x").as_bool()?,
+            collected,
         })
     }
 
     fn rows(&self) -> f64 {
         crate::value::double(i64::try_from(self.count).unwrap_or(i64::MAX))
     }
+}
+
+impl Collected {
+    fn add(&mut self, kind: AggregateKind, value: &Value) -> usize {
+        if kind == AggregateKind::MakeSet && !self.seen.insert(compare::digest(value)) {
+            return 0;
+        }
+        Arc::make_mut(&mut self.items).push(value.clone());
+        held(kind, value)
+    }
+
+    fn restore(kind: AggregateKind, saved: &Value) -> Option<Self> {
+        let mut collected = Self::default();
+        for text in saved.as_array()?.iter() {
+            let text = Bytes::copy_from_slice(text.as_str()?.as_bytes());
+            collected.add(kind, &json::read(&text).ok()?);
+        }
+        Some(collected)
+    }
+}
+
+/// Bytes that are held for a value of a list or a set.
+fn held(kind: AggregateKind, value: &Value) -> usize {
+    let seen = if kind == AggregateKind::MakeSet { SEEN_BYTES } else { 0 };
+    value.size() + size_of::<Value>() + seen
 }

@@ -174,6 +174,8 @@ pub(crate) enum AggregateKind {
     Average,
     Count,
     CountIf,
+    MakeList,
+    MakeSet,
     Max,
     Min,
     Sum,
@@ -212,10 +214,12 @@ pub(crate) enum BinaryOperator {
 impl AggregateKind {
     /// The function of this name, in any case.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        const NAMES: [(&str, AggregateKind); 6] = [
+        const NAMES: [(&str, AggregateKind); 8] = [
             ("AVG", AggregateKind::Average),
             ("COUNT", AggregateKind::Count),
             ("COUNTIF", AggregateKind::CountIf),
+            ("MAKELIST", AggregateKind::MakeList),
+            ("MAKESET", AggregateKind::MakeSet),
             ("MAX", AggregateKind::Max),
             ("MIN", AggregateKind::Min),
             ("SUM", AggregateKind::Sum),
@@ -229,6 +233,8 @@ impl AggregateKind {
             Self::Average => "AVG",
             Self::Count => "COUNT",
             Self::CountIf => "COUNTIF",
+            Self::MakeList => "MAKELIST",
+            Self::MakeSet => "MAKESET",
             Self::Max => "MAX",
             Self::Min => "MIN",
             Self::Sum => "SUM",
@@ -241,10 +247,17 @@ impl AggregateKind {
             Self::Average => "Average",
             // Not all SDKs know that one has a condition, and none needs to.
             Self::Count | Self::CountIf => "Count",
+            Self::MakeList => "MakeList",
+            Self::MakeSet => "MakeSet",
             Self::Max => "Max",
             Self::Min => "Min",
             Self::Sum => "Sum",
         }
+    }
+
+    /// Whether its value has values of many rows.
+    pub(crate) fn is_collection(self) -> bool {
+        matches!(self, Self::MakeList | Self::MakeSet)
     }
 }
 
@@ -310,6 +323,11 @@ impl Select {
     /// Whether rows are groups of rows.
     pub(crate) fn is_grouped(&self) -> bool {
         !self.group_by.is_empty() || !self.aggregates.is_empty()
+    }
+
+    /// Whether an aggregate has values of many rows.
+    pub(crate) fn has_collections(&self) -> bool {
+        self.aggregates.iter().any(|it| it.kind.is_collection())
     }
 
     pub(crate) fn is_limited(&self) -> bool {

@@ -65,6 +65,7 @@ const PAGED: &[&str] = &[
     "SELECT DISTINCT VALUE c.n FROM c",
     "SELECT c.n, COUNT(1) AS m FROM c GROUP BY c.n",
     "SELECT SUM(c.n) AS s, AVG(c.n) AS a, MIN(c.n) AS i FROM c",
+    "SELECT MAKELIST(c.n) AS l, MAKESET(c.a) AS s FROM c",
 ];
 
 /// Reads a query; writes it and reads it again; plans it; runs it over a few documents.

@@ -12,10 +12,10 @@ use crate::evaluate::Evaluator;
 use crate::value::Value;
 
 /// What remembering a row costs that is to be told from others.
-const SEEN_BYTES: usize = size_of::<u128>() * 2;
+pub(crate) const SEEN_BYTES: usize = size_of::<u128>() * 2;
 
 /// Bytes of a value that are put into a digest in the time of one step of evaluation.
-const DIGEST_STEP_BYTES: usize = 4;
+pub(crate) const DIGEST_STEP_BYTES: usize = 4;
 /// Bytes of a key that are compared with those of other rows in that time.
 const ORDER_STEP_BYTES: usize = 16;
 
@@ -106,8 +106,10 @@ impl Gathered {
     /// Goes on with aggregates of no groups that were saved.
     pub(crate) fn with_accumulators(accumulators: Vec<Accumulator>) -> Self {
         let document = Place::nowhere().document;
-        let group = Group { bindings: Vec::new(), document, accumulators, size: 0 };
-        Self { groups: BTreeMap::from([(GroupKey::new(Vec::new()), group)]), ..Self::default() }
+        let held = accumulators.iter().map(Accumulator::size).sum();
+        let group = Group { bindings: Vec::new(), document, accumulators, size: held };
+        let groups = BTreeMap::from([(GroupKey::new(Vec::new()), group)]);
+        Self { groups, held, ..Self::default() }
     }
 
     /// The state of the aggregates of a query without GROUP BY, if there is any yet.
@@ -230,11 +232,14 @@ impl Gathered {
         }
         for (number, aggregate) in select.aggregates.iter().enumerate() {
             let value = evaluator.value(&aggregate.argument)?;
-            let length = value.as_str().map_or(0, str::len);
-            evaluator.context.spend(length / compare::STEP_BYTES)?;
             if let Some(group) = self.groups.get_mut(&key) {
-                group.accumulators[number].add(&value);
+                let accumulator = &mut group.accumulators[number];
+                evaluator.context.spend(accumulator.steps(&value))?;
+                let held = accumulator.add(&value);
+                group.size += held;
+                self.held += held;
             }
+            evaluator.check_held(self.held)?;
         }
         Ok(())
     }
@@ -288,6 +293,12 @@ impl Gathered {
             let row = evaluator.group_row(select);
             evaluator.aggregates.pop();
             let (keys, value) = row?;
+            // Lists can be much longer than what an item has.
+            let compared: usize = keys.iter().map(Value::size).sum();
+            evaluator.context.spend(compared / ORDER_STEP_BYTES)?;
+            if select.is_distinct {
+                evaluator.context.spend(value.size() / DIGEST_STEP_BYTES)?;
+            }
             let is_new = !select.is_distinct || self.seen.insert(compare::digest(&value));
             if is_new && !value.is_undefined() {
                 // Where nothing else is asked for, rows come by what they are grouped by.

@@ -18,8 +18,8 @@
 //!   what they are grouped by, if nothing else is asked for.
 //! - AND, OR, NOT, IN, BETWEEN, LIKE with ESCAPE, `??`, `? :`, `||`, arithmetic, bits, comparison;
 //!   `@parameters`; scalar queries, EXISTS and ARRAY.
-//! - AVG, COUNT, COUNTIF, MAX, MIN, SUM, and about 120 functions of strings, arrays, sets, numbers,
-//!   kinds of values, dates and times.
+//! - AVG, COUNT, COUNTIF, MAKELIST, MAKESET, MAX, MIN, SUM, and about 120 functions of strings,
+//!   arrays, sets, numbers, kinds of values, dates and times.
 //!
 //! Values of different kinds are not equal, and neither is less; an operation on the wrong kind is
 //! undefined. Numbers are compared and calculated as doubles, and come back as they were written;

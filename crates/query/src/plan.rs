@@ -107,12 +107,18 @@ impl Plan {
         let is_grouped = !info.group_by_expressions.is_empty();
         let named = info.group_by_alias_to_aggregate_type.values().flatten().count();
         let aggregates = if is_grouped { 0 } else { info.aggregates.len() + named };
+        let mut kinds =
+            info.group_by_alias_to_aggregate_type.values().flatten().chain(&info.aggregates);
+        let has_collections = kinds.any(|it| matches!(*it, "MakeList" | "MakeSet"));
         let needed = [
             ("Aggregate", 0 < aggregates),
             ("NonValueAggregate", 0 < aggregates && !info.has_select_value),
             ("MultipleAggregates", 1 < aggregates),
             ("GroupBy", is_grouped),
             ("DCount", info.d_count_info.is_some()),
+            // The SDK for .NET joins lists and sets but never says so. What it does list is an
+            // aggregate that it knows only since it knows these, as does the one for JavaScript.
+            ("CountIf", has_collections),
             ("Distinct", info.distinct_type != "None"),
             ("OrderBy", !info.order_by.is_empty()),
             ("MultipleOrderBy", 1 < info.order_by.len()),
@@ -178,12 +184,15 @@ pub(crate) fn joining(select: &Select) -> Joining {
     if !select.is_blocking() && !select.is_limited() {
         return Joining::Appended;
     }
-    // Groups, and counts of distinct values, are beyond some SDKs.
+    // Groups, counts of distinct values, lists and sets are beyond some SDKs.
     let is_of_items = match select.sources.first().map(|it| &it.collection) {
         Some(Collection::Select(_)) => false,
         Some(Collection::Root { .. } | Collection::Expression(_)) | None => true,
     };
-    if !select.group_by.is_empty() || !is_of_items { Joining::Whole } else { Joining::Merged }
+    if !select.group_by.is_empty() || select.has_collections() || !is_of_items {
+        return Joining::Whole;
+    }
+    Joining::Merged
 }
 
 fn info(select: &Select, parameters: &Parameters) -> Result<QueryInfo> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use http::StatusCode;
 use millstream_core::{BATCH_RESULT_BYTES_MAX, Batch, Lsn, RangeId, RangeInfo};
@@ -43,7 +44,7 @@ impl Room {
     }
 
     fn take(&self, result: &ResultWire) {
-        let bytes = result.body.as_ref().map_or(0, bytes::Bytes::len);
+        let bytes = result.body.as_ref().map_or(0, Bytes::len);
         self.taken.fetch_add(bytes, Ordering::Relaxed);
     }
 }

@@ -242,6 +242,27 @@ fn a_plan_asks_nothing_of_a_client_that_it_cannot_do() {
 }
 
 #[test]
+fn a_list_is_planned_for_who_can_merge_it_and_whole_for_others() {
+    on_both(|gateway| async move {
+        with_items(&gateway).await;
+        let plan = ("x-ms-cosmos-is-query-plan-request", "True");
+        let listed = |names| ("x-ms-cosmos-supported-query-features", names);
+        let docs = "/dbs/d/colls/c/docs";
+        let query = "SELECT VALUE MAKESET(c.n < 4) FROM c";
+        let dotnet = listed("Aggregate, NonValueAggregate, DCount, CountIf, HybridSearch");
+        let planned = ask(&gateway, docs, query, &[plan, dotnet]).await.expect(200).json();
+        assert_eq!(planned["queryInfo"]["aggregates"][0], "MakeSet");
+        let java = listed("Aggregate,CompositeAggregate,GroupBy,DCount,NonValueAggregate");
+        let refused = ask(&gateway, docs, query, &[plan, java]).await.expect(400);
+        assert_eq!(refused.header("x-ms-substatus"), "1004");
+        // The same without a plan.
+        let whole = ask(&gateway, docs, query, &[SDK, CROSSING]).await.expect(200).json();
+        let set = whole["Documents"][0].as_array().unwrap();
+        assert!(set.len() == 2 && set.contains(&true.into()) && set.contains(&false.into()));
+    });
+}
+
+#[test]
 fn a_query_says_what_it_did_if_it_is_asked() {
     on_both(|gateway| async move {
         with_items(&gateway).await;

@@ -62,17 +62,18 @@ pub(crate) async fn page(
         let _ = evaluator.feed(&mut stages, &Value::Undefined, &Place::nowhere(), &mut nothing)?;
     }
     let mut pace = Pace::new(&run.limits);
+    let mut can_pause = paging == Paging::Summed;
     'documents: while let Some(batch) = reader.next(usize::MAX).await? {
         for (index, item) in batch.items.iter().enumerate() {
             let is_spent = run.limits.documents_max <= page.documents_visited
                 || evaluator.context.steps_left() < run.steps_soft();
-            if paging == Paging::Summed
-                && is_spent
-                && 0 < page.documents_visited
-                && let Some(text) = partial(run, &stages, batch.before(index))
-            {
-                page.continuation = Some(text);
-                return Ok(page);
+            if can_pause && is_spent && 0 < page.documents_visited {
+                if let Some(text) = partial(run, &stages, batch.before(index)) {
+                    page.continuation = Some(text);
+                    return Ok(page);
+                }
+                // A list that is too long for a continuation does not get shorter.
+                can_pause = !run.select.has_collections();
             }
             if run.limits.pass_documents_max <= page.documents_visited {
                 return Err(too_many(run));

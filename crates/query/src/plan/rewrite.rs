@@ -191,7 +191,11 @@ fn partial(expression: &Expression) -> String {
     };
     let Aggregate { kind, argument, .. } = &**aggregate;
     match kind {
-        AggregateKind::Count | AggregateKind::CountIf | AggregateKind::Sum => {
+        AggregateKind::Count
+        | AggregateKind::CountIf
+        | AggregateKind::MakeList
+        | AggregateKind::MakeSet
+        | AggregateKind::Sum => {
             format!("{{\"item\": {expression}}}")
         }
         AggregateKind::Average => {

@@ -335,6 +335,86 @@ fn a_page_keeps_no_more_than_it_returns() {
 }
 
 #[test]
+fn lists_and_sets_take_up_no_more_than_is_allowed() {
+    let filler = "x".repeat(90);
+    let document = |n: u32| {
+        format!(r#"{{"id":"{n:04}","pk":"p","n":{n},"g":{},"s":"{filler}{}"}}"#, n / 100, n % 9)
+    };
+    let harness = Harness::new(&["/pk"], &(0..1000).map(document).collect::<Vec<_>>());
+    let run = |query: &str, limits: Limits| {
+        let query = Query::parse(query).unwrap();
+        harness.all(&query, &Parameters::default(), &Scope::all(), limits)
+    };
+    // All strings have 93 KB, those of a group 9 KB, those of a set less than 1 KB.
+    let small = |items_max| Limits { held_bytes_max: 40_000, ..Limits::items(items_max) };
+    for query in [
+        "SELECT VALUE MAKELIST(c.s) FROM c",
+        "SELECT VALUE MAKESET(CONCAT(c.s, c.id)) FROM c",
+        "SELECT VALUE ARRAY_LENGTH(l) FROM (SELECT VALUE MAKELIST(c.s) FROM c) AS l",
+    ] {
+        let error = run(query, small(100)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TooLarge, "{query}");
+        let expected = "could not run the query: its rows take up more than 40000 bytes while they \
+                        are gathered; filter more, or order and group less";
+        assert_eq!(error.report(), expected, "{query}");
+    }
+    assert_eq!(run("SELECT VALUE ARRAY_LENGTH(MAKESET(c.s)) FROM c", small(1)).unwrap(), ["9"]);
+    // Only the groups of a page count, and one to see whether there are more.
+    let grouped = "SELECT VALUE MAKELIST(c.s) FROM c GROUP BY c.g";
+    assert_eq!(run(grouped, small(1)).unwrap().len(), 10);
+    assert_eq!(run(grouped, small(10)).unwrap_err().kind(), ErrorKind::TooLarge);
+}
+
+#[test]
+fn a_list_pauses_as_long_as_it_fits_into_a_continuation() {
+    let harness = numbers(100);
+    let limits =
+        |bytes| Limits { documents_max: 4, continuation_bytes_max: bytes, ..Limits::items(1) };
+    let pages = |query: &str, bytes: usize| {
+        let query = Query::parse(query).unwrap();
+        let (mut visited, mut next): (_, Option<String>) = (Vec::new(), None);
+        loop {
+            let request = harness.request().with_limits(limits(bytes));
+            let page = match &next {
+                Some(text) => harness.page(&query, &request.with_continuation(text)),
+                None => harness.page(&query, &request),
+            };
+            let page = page.unwrap();
+            visited.push(page.documents_visited);
+            next = page.continuation;
+            if next.is_none() {
+                return (visited, page.rows);
+            }
+        }
+    };
+    let (visited, rows) = pages("SELECT VALUE MAKELIST(c.id) FROM c", 8192);
+    assert_eq!(visited, [4; 25]);
+    let (shorter, same) = pages("SELECT VALUE MAKELIST(c.id) FROM c", 512);
+    // Then it is made in one go.
+    assert!(1 < shorter.len() && 50 < *shorter.last().unwrap(), "{shorter:?}");
+    assert_eq!(rows, same);
+    let ids: Vec<String> = serde_json::from_str(&rows[0]).unwrap();
+    assert_eq!(ids.len(), 100);
+    // A set stays short.
+    let (visited, rows) = pages("SELECT VALUE MAKESET(c.even) FROM c", 512);
+    assert_eq!((visited, rows.len()), (vec![4; 25], 1));
+}
+
+#[test]
+fn a_list_of_items_that_nest_as_deep_as_they_may_goes_on() {
+    let deep = format!("{}1{}", "[".repeat(126), "]".repeat(126));
+    let document = |n: u32| format!("{{\"id\":\"{n}\", \"pk\":\"p\",\"d\":{deep}}}");
+    let documents: Vec<String> = (0..3).map(document).collect();
+    let harness = Harness::new(&["/pk"], &documents);
+    let limits = Limits { documents_max: 1, ..Limits::items(1) };
+    let query = Query::parse("SELECT VALUE MAKELIST(c) FROM c").unwrap();
+    assert!(harness.page(&query, &harness.request().with_limits(limits)).unwrap().rows.is_empty());
+    let rows = harness.all(&query, &Parameters::default(), &Scope::all(), limits).unwrap();
+    // Byte for byte.
+    assert_eq!(rows, [format!("[{}]", documents.join(","))]);
+}
+
+#[test]
 fn values_that_are_told_apart_are_read_until_the_page_is_full() {
     let harness = numbers(1000);
     let page = first_page(&harness, "SELECT DISTINCT VALUE c.n FROM c", Limits::items(5));

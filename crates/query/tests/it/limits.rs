@@ -65,6 +65,8 @@ fn comparing_large_values_counts() {
     check_refused(&harness, "SELECT VALUE COUNT(1) FROM c GROUP BY c.o", steps(1000));
     check_refused(&harness, "SELECT VALUE MAX(c.s) FROM c", steps(200));
     check_refused(&harness, "SELECT VALUE ARRAY(SELECT VALUE c.o) FROM c", steps(100));
+    check_refused(&harness, "SELECT VALUE MAKESET(c.o) FROM c", steps(1000));
+    check_refused(&harness, "SELECT VALUE MAKELIST(c.o) FROM c", steps(100));
 }
 
 #[test]

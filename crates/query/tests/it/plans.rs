@@ -1,5 +1,7 @@
 //! Plans as the SDKs read them, and that what they then send gives the same as the query itself.
 
+use std::collections::BTreeMap;
+
 use millstream_core::{KeyRange, PartitionKeyDefinition};
 use millstream_query::{ComputedProperties, Joining, Limits, Parameters, Query, Scope};
 use serde_json::{Value, json};
@@ -198,6 +200,106 @@ fn aggregates_are_partial() {
     );
 }
 
+/// As in the tests of the SDK for .NET.
+#[test]
+fn lists_and_sets_are_joined_by_the_sdk() {
+    for (function, name) in [("MAKELIST", "MakeList"), ("MAKESET", "MakeSet")] {
+        check(
+            &format!("SELECT VALUE {function}(c.id) FROM c"),
+            &json!({
+                "aggregates": [name], "hasSelectValue": true,
+                "rewrittenQuery": format!("SELECT VALUE [{{\"item\": {function}(c.id)}}] FROM c"),
+            }),
+        );
+        check(
+            &format!("SELECT {function}(c.id) FROM c"),
+            &json!({
+                "groupByAliases": ["$1"],
+                "groupByAliasToAggregateType": {"$1": name},
+                "rewrittenQuery": format!(
+                    "SELECT {{\"$1\": {{\"item\": {function}(c.id)}}}} AS payload FROM c"
+                ),
+            }),
+        );
+        check(
+            &format!("SELECT {function}(c.id) FROM c GROUP BY c.zipcode"),
+            &json!({
+                "groupByExpressions": ["c.zipcode"],
+                "groupByAliases": ["$1"],
+                "groupByAliasToAggregateType": {"$1": name},
+                "rewrittenQuery": format!(
+                    "SELECT [{{\"item\": c.zipcode}}] AS groupByItems, {{\"$1\": \
+                    {{\"item\": {function}(c.id)}}}} AS payload FROM c GROUP BY c.zipcode"
+                ),
+            }),
+        );
+    }
+}
+
+/// Every SDK that lists an aggregate it has learnt later knows them.
+#[test]
+fn a_plan_of_a_list_needs_an_sdk_that_knows_lists() {
+    let check = |text: &str, expected: &[&str]| {
+        let definition = PartitionKeyDefinition::hash("/pk").unwrap();
+        let plan = Query::parse(text).unwrap().plan(&definition, &Parameters::default()).unwrap();
+        assert_eq!(plan.features(), expected, "{text}");
+    };
+    check("SELECT VALUE MAKELIST(c.x) FROM c", &["Aggregate", "CountIf"]);
+    check("SELECT MAKESET(c.x) FROM c", &["Aggregate", "NonValueAggregate", "CountIf"]);
+    check("SELECT c.g, MAKESET(c.x) AS s FROM c GROUP BY c.g", &["GroupBy", "CountIf"]);
+    check("SELECT VALUE MAKELIST(c.x) FROM c GROUP BY c.g", &["GroupBy", "CountIf"]);
+    check("SELECT VALUE COUNTIF(c.x) FROM c", &["Aggregate"]);
+    check("SELECT VALUE (SELECT VALUE MAKELIST(t) FROM t IN c.l) FROM c", &[]);
+}
+
+/// What an SDK does with such a plan: appends the lists of all ranges, or unites the sets.
+#[test]
+fn lists_of_all_ranges_joined_are_that_of_the_query() {
+    let document =
+        |n: u32| format!(r#"{{"id":"{n}","pk":"{}","x":{},"g":{}}}"#, n % 5, (n * 7) % 11, n % 3);
+    let harness = Harness::new(&["/pk"], &(0..40).map(document).collect::<Vec<_>>());
+    let none = Parameters::default();
+    let rows = |text: &str, scope: &Scope| -> Vec<Value> {
+        let query = Query::parse(text).unwrap();
+        let rows = harness.all(&query, &none, scope, Limits::items(2)).unwrap();
+        rows.iter().map(|it| serde_json::from_str(it).unwrap()).collect()
+    };
+    for (text, is_set) in [
+        ("SELECT VALUE MAKELIST(c.x) FROM c", false),
+        ("SELECT VALUE MAKESET(c.x) FROM c", true),
+        ("SELECT VALUE MAKELIST(c.x) FROM c GROUP BY c.g", false),
+        ("SELECT VALUE MAKESET(c.x) FROM c GROUP BY c.g", true),
+    ] {
+        let sent = plan(text)["queryInfo"]["rewrittenQuery"].as_str().unwrap().to_owned();
+        let mut joined: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+        for range in KeyRange::divide(3).unwrap() {
+            for row in rows(&sent, &Scope::keys(range)) {
+                let of_group = row.get("payload").unwrap_or(&row)[0]["item"].as_array().unwrap();
+                let group = row["groupByItems"].to_string();
+                joined.entry(group).or_default().extend(of_group.iter().cloned());
+            }
+        }
+        let sorted = |mut items: Vec<Value>| {
+            items.sort_by_key(Value::as_u64);
+            if is_set {
+                items.dedup();
+            }
+            Value::from(items)
+        };
+        let joined: Vec<Value> = joined.into_values().map(sorted).collect();
+        let whole = rows(text, &Scope::all());
+        let whole: Vec<Value> = whole
+            .iter()
+            .map(|row| {
+                let mut items = row.as_array().unwrap().clone();
+                items.sort_by_key(Value::as_u64);
+                Value::from(items)
+            })
+            .collect();
+        assert_eq!(joined, whole, "{text}");
+    }
+}
+
 #[test]
 fn distinct_rows_are_joined_by_the_sdk() {
     check(
@@ -355,6 +457,8 @@ fn what_cannot_be_divided_is_refused() {
     let definition = PartitionKeyDefinition::hash("/pk").unwrap();
     for query in [
         "SELECT VALUE COUNT(1) + 1 FROM c",
+        "SELECT VALUE ARRAY_LENGTH(MAKELIST(c.x)) FROM c",
+        "SELECT VALUE MAKESET(d) FROM (SELECT DISTINCT VALUE c.x FROM c) d",
         "SELECT c.g, COUNT(1) AS n FROM c GROUP BY c.g ORDER BY c.g",
         "SELECT VALUE d FROM (SELECT TOP 1 VALUE c FROM c) d",
         "SELECT VALUE d FROM (SELECT DISTINCT VALUE c.x FROM c) d ORDER BY d",
@@ -394,6 +498,9 @@ fn rows_of_ranges_are_appended_or_merged_or_only_known_to_who_sees_all() {
     check("SELECT COUNT(1) + 5 FROM c", Joining::Merged);
     check("SELECT c.g FROM c GROUP BY c.g", Joining::Whole);
     check("SELECT COUNT(1) FROM (SELECT DISTINCT VALUE c.x FROM c)", Joining::Whole);
+    check("SELECT VALUE MAKELIST(c.x) FROM c", Joining::Whole);
+    check("SELECT COUNT(1) AS n, MAKESET(c.x) AS s FROM c", Joining::Whole);
+    check("SELECT VALUE (SELECT VALUE MAKELIST(t) FROM t IN c.tags) FROM c", Joining::Appended);
     check("SELECT VALUE d FROM (SELECT TOP 1 VALUE c FROM c) d", Joining::Whole);
     check("SELECT VALUE 1", Joining::Whole);
 }

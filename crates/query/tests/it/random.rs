@@ -27,6 +27,8 @@ const QUERIES: &[&str] = &[
     "SELECT VALUE (c.n > 5 ? c.n : undefined) FROM c GROUP BY c.n OFFSET 1 LIMIT 3",
     "SELECT c.n, COUNT(1) AS m FROM c GROUP BY c.n ORDER BY COUNT(1)",
     "SELECT VALUE {n: COUNT(1), s: SUM(c.n), a: AVG(c.n), lo: MIN(c.k), hi: MAX(c.k)} FROM c",
+    "SELECT MAKELIST(c) AS all, MAKESET(c.k) AS k, COUNT(1) AS n FROM c",
+    "SELECT c.k, MAKELIST(c.n) AS l, MAKESET(c.n) AS s FROM c GROUP BY c.k",
     "SELECT VALUE COUNT(1) FROM (SELECT DISTINCT VALUE c.k FROM c)",
     "SELECT VALUE d FROM (SELECT VALUE t FROM t IN c.l) d WHERE d > 1",
     "SELECT VALUE x FROM x IN (SELECT VALUE c.l FROM c) WHERE x > 1",
