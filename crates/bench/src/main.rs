@@ -38,7 +38,7 @@ use crate::{options::Options, report::Figures};
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
 /// As many as a small machine has cores; the same for everyone who is measured.
 const WORKER_THREADS: usize = 2;

@@ -6,7 +6,6 @@
 
 use std::{
     io::{self, Read, Write},
-    net::{self, SocketAddr},
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
@@ -15,7 +14,11 @@ use mio::{Events, Interest, Poll, Token, net::TcpStream};
 
 use crate::{
     Result,
-    gateway::{http::Head, requests::Requests},
+    gateway::{
+        http::Head,
+        requests::Requests,
+        wire::{Endpoint, Wire},
+    },
     measure::Stopwatch,
 };
 
@@ -38,8 +41,9 @@ pub(super) struct Progress {
 /// One client with its connection.
 struct Client {
     token: Token,
+    endpoint: Endpoint,
     requests: Requests,
-    stream: Option<TcpStream>,
+    stream: Option<Wire<TcpStream>>,
     /// How much of the request has been sent.
     sent: usize,
     answer: Answer,
@@ -54,7 +58,7 @@ struct Answer {
 
 /// Sends the requests of all until the time is over, and checks the status of each answer.
 pub(super) fn run(
-    address: SocketAddr,
+    endpoint: &Endpoint,
     clients: Vec<Requests>,
     status: u16,
     progress: &Progress,
@@ -62,9 +66,9 @@ pub(super) fn run(
     let mut poll = Poll::new()?;
     let mut events = Events::with_capacity(clients.len());
     let mut clients: Vec<Client> =
-        clients.into_iter().enumerate().map(|(index, it)| Client::new(index, it)).collect();
+        clients.into_iter().enumerate().map(|(at, it)| Client::new(at, endpoint, it)).collect();
     for client in &mut clients {
-        client.begin(&poll, address)?;
+        client.begin(&poll)?;
     }
     let mut space = vec![0; READ_BYTES];
     let (mut waiting, mut ending) = (clients.len(), None);
@@ -87,7 +91,7 @@ pub(super) fn run(
             if is_over {
                 waiting -= 1;
             } else {
-                client.begin(&poll, address)?;
+                client.begin(&poll)?;
             }
         }
         progress.answered.fetch_add(answered, Ordering::Relaxed);
@@ -96,20 +100,17 @@ pub(super) fn run(
 }
 
 impl Client {
-    fn new(index: usize, requests: Requests) -> Self {
-        let answer = Answer::default();
-        Self { token: Token(index), requests, stream: None, sent: 0, answer }
+    fn new(index: usize, endpoint: &Endpoint, requests: Requests) -> Self {
+        let (token, endpoint) = (Token(index), endpoint.for_one_client());
+        Self { token, endpoint, requests, stream: None, sent: 0, answer: Answer::default() }
     }
 
     /// Sends the next request, on a new connection if the server closed the last one.
-    fn begin(&mut self, poll: &Poll, address: SocketAddr) -> Result<()> {
+    fn begin(&mut self, poll: &Poll) -> Result<()> {
         if self.stream.is_none() {
-            let stream = net::TcpStream::connect(address)?;
-            stream.set_nodelay(true)?;
-            stream.set_nonblocking(true)?;
-            let mut stream = TcpStream::from_std(stream);
+            let mut stream = self.endpoint.connect_to_poll()?;
             let interest = Interest::READABLE | Interest::WRITABLE;
-            poll.registry().register(&mut stream, self.token, interest)?;
+            poll.registry().register(stream.socket_mut(), self.token, interest)?;
             self.stream = Some(stream);
         }
         self.requests.advance();
@@ -157,8 +158,7 @@ impl Client {
                 }
                 return Ok(true);
             }
-            // Less than there was room for is all there was.
-            if count < space.len() {
+            if count < space.len() && stream.short_read_is_all() {
                 return Ok(false);
             }
         }

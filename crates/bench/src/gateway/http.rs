@@ -1,7 +1,11 @@
 //! A client of HTTP/1.1 that costs little: requests are made beforehand, and of answers only what
 //! is needed is read.
 
-use std::{net::SocketAddr, time::SystemTime};
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    time::SystemTime,
+};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use hmac::{Hmac, KeyInit, Mac};
@@ -9,22 +13,22 @@ use memchr::{memchr, memmem};
 use millstream_gateway::PUBLIC_EMULATOR_KEY;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::Sha256;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
 
-use crate::Result;
+use crate::{
+    Result,
+    gateway::wire::{Endpoint, Wire},
+};
 
 /// Longest answer that makes sense: a page of a feed.
 const ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
+const READ_BYTES: usize = 16 * 1024;
 const END_OF_HEAD: &[u8] = b"\r\n\r\n";
 
 /// A connection that is kept as long as the server wants.
 #[derive(Debug)]
 pub(super) struct Connection {
-    address: SocketAddr,
-    stream: Option<TcpStream>,
+    endpoint: Endpoint,
+    stream: Option<Wire<TcpStream>>,
     buffer: Vec<u8>,
 }
 
@@ -45,27 +49,25 @@ enum Length {
 }
 
 impl Connection {
-    pub(super) fn new(address: SocketAddr) -> Self {
-        Self { address, stream: None, buffer: Vec::with_capacity(16 * 1024) }
+    pub(super) fn new(endpoint: Endpoint) -> Self {
+        Self { endpoint, stream: None, buffer: Vec::with_capacity(READ_BYTES) }
     }
 
-    /// Sends a request and reads the whole answer; returns its status and its length.
-    pub(super) async fn exchange(&mut self, request: &[u8]) -> Result<(u16, usize)> {
+    /// Sends a request and waits for the whole answer; returns its status and its length.
+    pub(super) fn exchange(&mut self, request: &[u8]) -> Result<(u16, usize)> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
-            None => {
-                let stream = TcpStream::connect(self.address).await?;
-                stream.set_nodelay(true)?;
-                stream
-            }
+            None => self.endpoint.connect()?,
         };
-        stream.write_all(request).await?;
+        stream.write_all(request)?;
         self.buffer.clear();
-        let mut head = None;
+        let (mut head, mut space) = (None, [0; READ_BYTES]);
         loop {
-            if stream.read_buf(&mut self.buffer).await? == 0 {
+            let count = stream.read(&mut space)?;
+            if count == 0 {
                 return Err("the server closed the connection within an answer".into());
             }
+            self.buffer.extend_from_slice(&space[..count]);
             if ANSWER_BYTES_MAX < self.buffer.len() {
                 return Err("the answer is longer than any that makes sense".into());
             }

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -17,6 +16,7 @@ use crate::{
         http::{Connection, Signer},
         process::ServerProcess,
         requests::{FEED_ITEMS, KEY, Plan, READ_ITEMS, Requests},
+        wire::Endpoint,
     },
     measure::{Stopwatch, Usage, float},
     rounds::median,
@@ -109,18 +109,18 @@ impl Rates {
 }
 
 /// Makes the containers, and what is read from them.
-pub(super) async fn prepare(server: &ServerProcess) -> Result<()> {
+pub(super) fn prepare(server: &ServerProcess) -> Result<()> {
     let signer = Signer::new();
-    let mut connection = Connection::new(server.address());
+    let mut connection = Connection::new(server.endpoint().clone());
     let request = signer.request("POST", "/dbs", &[], r#"{"id":"bench"}"#)?;
-    expect(&mut connection, &request, 201).await?;
+    expect(&mut connection, &request, 201)?;
     for kind in Kind::ALL {
         let body = format!(
             r#"{{"id":"{}","partitionKey":{{"paths":["/partitionKey"],"kind":"Hash","version":2}}}}"#,
             kind.container()
         );
         let request = signer.request("POST", "/dbs/bench/colls", &[], &body)?;
-        expect(&mut connection, &request, 201).await?;
+        expect(&mut connection, &request, 201)?;
     }
     let mut random = Random::new(0);
     for (kind, items) in [(Kind::Read, READ_ITEMS), (Kind::Feed, FEED_ITEMS)] {
@@ -128,16 +128,16 @@ pub(super) async fn prepare(server: &ServerProcess) -> Result<()> {
             let key = format!("[\"{}\"]", partition_of(item));
             let body = item_body(item, 0, Shape::CONTACT, &mut random);
             let request = signer.request("POST", &kind.path(), &[(KEY, &key)], &body)?;
-            expect(&mut connection, &request, 201).await?;
+            expect(&mut connection, &request, 201)?;
         }
     }
     Ok(())
 }
 
-/// Asks for one kind of thing as fast as the server at `address` answers. `usage` tells what the
+/// Asks for one kind of thing as fast as the server answers. `usage` tells what the
 /// server has used.
 pub(super) async fn run_round(
-    address: SocketAddr,
+    endpoint: &Endpoint,
     usage: impl Fn() -> Result<Usage>,
     kind: Kind,
     duration: Duration,
@@ -147,8 +147,9 @@ pub(super) async fn run_round(
         (0..CONNECTIONS).map(|_| plan.requests(client_number())).collect();
     let progress = Arc::new(Progress::default());
     let watched = Arc::clone(&progress);
+    let endpoint = endpoint.clone();
     let clients = tokio::task::spawn_blocking(move || {
-        clients::run(address, requests, kind.status(), &watched)
+        clients::run(&endpoint, requests, kind.status(), &watched)
     });
     tokio::time::sleep(WARM_UP_MAX.min(duration / 10)).await;
     let before = progress.answered.load(Ordering::Relaxed);
@@ -172,8 +173,8 @@ pub(super) async fn run_round(
     })
 }
 
-async fn expect(connection: &mut Connection, request: &[u8], status: u16) -> Result<()> {
-    let (found, _) = connection.exchange(request).await?;
+fn expect(connection: &mut Connection, request: &[u8], status: u16) -> Result<()> {
+    let (found, _) = connection.exchange(request)?;
     if found == status {
         return Ok(());
     }

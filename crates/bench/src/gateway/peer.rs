@@ -10,9 +10,19 @@ const PACKAGE: &str = "@vercel/cosmosdb-server@1.0";
 const SHIPPED: &str = "node_modules/@vercel/cosmosdb-server/lib/cli.js";
 /// What its command line cannot say.
 const KEEPING: &str = "\
-const { createHttpServer } = require('@vercel/cosmosdb-server');
-createHttpServer({ keepAlive: true }).listen(Number(process.argv[3]), process.argv[5]);
+const { createHttpServer, createHttpsServer } = require('@vercel/cosmosdb-server');
+const create = process.argv[6] === '--no-ssl' ? createHttpServer : createHttpsServer;
+create({ keepAlive: true }).listen(Number(process.argv[3]), process.argv[5]);
 ";
+
+/// How it is started.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Manner {
+    /// It listens for TLS alone, or not at all.
+    pub(super) is_tls: bool,
+    /// It keeps connections; otherwise it closes each after its answer.
+    pub(super) keeps: bool,
+}
 
 /// Where it was put.
 #[derive(Debug)]
@@ -30,12 +40,13 @@ pub(super) async fn fetch(directory: &Path) -> Result<Option<Peer>> {
 }
 
 impl Peer {
-    /// Starts it, as from a shell or so that it keeps connections. It needs no place for data.
-    pub(super) fn command(&self, _: &Path, keeps: bool) -> Result<Prepared> {
+    /// It needs no place for data.
+    pub(super) fn command(&self, manner: Manner) -> Result<Prepared> {
         let mut command = Command::new("node");
-        command.arg(if keeps { "keeping.js" } else { SHIPPED }).current_dir(self.0.path());
+        command.arg(if manner.keeps { "keeping.js" } else { SHIPPED }).current_dir(self.0.path());
         let prepared = Prepared::new(command)?;
         let port = prepared.address.port().to_string();
-        Ok(prepared.arguments(&["--port", &port, "--host", "127.0.0.1", "--no-ssl"]))
+        let prepared = prepared.arguments(&["--port", &port, "--host", "127.0.0.1"]);
+        Ok(if manner.is_tls { prepared.tls() } else { prepared.arguments(&["--no-ssl"]) })
     }
 }

@@ -13,7 +13,10 @@ use tempfile::TempDir;
 
 use crate::{
     Result,
-    gateway::http::{Connection, Signer},
+    gateway::{
+        http::{Connection, Signer},
+        wire::Endpoint,
+    },
     measure::{Stopwatch, Usage, resident_mib_of},
 };
 
@@ -29,6 +32,7 @@ pub(super) struct Prepared {
     command: Command,
     pub(super) address: SocketAddr,
     port: Port,
+    is_tls: bool,
 }
 
 /// How a start went.
@@ -45,6 +49,7 @@ pub(super) struct Start {
 pub(super) struct ServerProcess {
     child: Child,
     address: SocketAddr,
+    endpoint: Endpoint,
     _port: Port,
     _place: TempDir,
 }
@@ -90,7 +95,13 @@ impl Prepared {
     pub(super) fn new(command: Command) -> Result<Self> {
         let port = Port::free()?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port.number()));
-        Ok(Self { command, address, port })
+        Ok(Self { command, address, port, is_tls: false })
+    }
+
+    /// It listens for TLS alone.
+    pub(super) fn tls(mut self) -> Self {
+        self.is_tls = true;
+        self
     }
 
     pub(super) fn arguments(mut self, arguments: &[&str]) -> Self {
@@ -106,12 +117,16 @@ impl ServerProcess {
         let errors = fs::File::create(&errors_path)?;
         let request = Signer::new().request("GET", "/", &[], "")?;
         let command = prepared.command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
+        let endpoint = match prepared.is_tls {
+            true => Endpoint::tls(prepared.address)?,
+            false => Endpoint::plain(prepared.address),
+        };
         let stopwatch = Stopwatch::start();
         let child = command.spawn()?;
-        let mut server =
-            Self { child, address: prepared.address, _port: prepared.port, _place: place };
-        let mut connection = Connection::new(server.address);
-        while connection.exchange(&request).await.is_err() {
+        let (address, _port) = (prepared.address, prepared.port);
+        let mut server = Self { child, address, endpoint: endpoint.clone(), _port, _place: place };
+        let mut connection = Connection::new(endpoint);
+        while connection.exchange(&request).is_err() {
             let has_ended = server.child.try_wait()?.is_some();
             if has_ended || START_TIME_MAX < stopwatch.elapsed() {
                 let errors = fs::read_to_string(&errors_path).unwrap_or_default();
@@ -125,8 +140,14 @@ impl ServerProcess {
         Ok((server, Start { milliseconds, resident_mib }))
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
-        self.address
+    /// Where it is, as it listens.
+    pub(super) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Where it is for those who speak TLS.
+    pub(super) fn tls_endpoint(&self) -> Result<Endpoint> {
+        Endpoint::tls(self.address)
     }
 
     pub(super) fn usage(&self) -> Result<Usage> {
