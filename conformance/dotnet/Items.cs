@@ -319,7 +319,7 @@ public sealed class Items
         var container = await suite.Container(400);
         var ids = new[]
         {
-            "with space", "ä€😀", "a+b&c=d", "100%", "a:b;c,d@e", "'\"<>|", "{}[]^`~", "dots...", "what?", "=.-_",
+            "with space", "ä€😀", "a+b&c=d", "100%", "a:b;c,d@e", "'\"<>|", "{}[]^`~", "dots...", "what?", "?", "=.-_",
         };
         foreach (var id in ids)
         {
@@ -338,6 +338,19 @@ public sealed class Items
         var same = other.GetContainer(suite.Database.Id, container.Id);
         var options = new ItemRequestOptions { SessionToken = created.Headers.Session };
         Suite.Equal((await same.ReadItemAsync<JObject>("1", A, options)).StatusCode, HttpStatusCode.OK);
+        options.SessionToken = "0:-1#1000000";
+        var refused = await Suite.Refused(() => same.ReadItemAsync<JObject>("1", A, options), 404);
+        Suite.Equal(refused.SubStatusCode, 1002);
+        // What a refused batch and a query of all ranges have seen can be read by others.
+        var batch = await container.CreateTransactionalBatch(A).ReadItem("none").ExecuteAsync();
+        var pages = container.GetItemQueryIterator<JObject>("SELECT * FROM c");
+        var page = await pages.ReadNextAsync();
+        foreach (var token in new[] { batch.Headers.Session, page.Headers.Session })
+        {
+            options.SessionToken = token;
+            var read = await same.ReadItemAsync<JObject>("1", A, options);
+            Suite.Equal(read.StatusCode, HttpStatusCode.OK);
+        }
     }
 
     private async Task Unique()

@@ -44,16 +44,19 @@ public sealed class Suite
     }
 
     /// <summary>Gateway mode: the other one speaks to replicas, which are not served.</summary>
-    public static CosmosClient Client(bool isBulk = false) => new CosmosClient(
-        Environment.GetEnvironmentVariable("ACCOUNT_HOST"),
-        Environment.GetEnvironmentVariable("ACCOUNT_KEY"),
-        new CosmosClientOptions
+    public static CosmosClient Client(bool isBulk = false, RequestHandler watcher = null)
+    {
+        var options = new CosmosClientOptions
         {
             ConnectionMode = ConnectionMode.Gateway,
             AllowBulkExecution = isBulk,
             // The certificate is of the gateway's own making.
             ServerCertificateCustomValidationCallback = (_, _, _) => true,
-        });
+        };
+        if (watcher != null) options.CustomHandlers.Add(watcher);
+        var address = Environment.GetEnvironmentVariable("ACCOUNT_HOST");
+        return new CosmosClient(address, Environment.GetEnvironmentVariable("ACCOUNT_KEY"), options);
+    }
 
     /// <summary>
     /// Runs a test and says how it went, in the words of the Test Anything Protocol.

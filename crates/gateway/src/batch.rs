@@ -256,8 +256,9 @@ fn reply(results: &[ResultWire], seen: &Seen, is_hybrid_row: bool) -> Reply {
     } else {
         Reply::new(status, batch_wire::encode_json(results))
     };
-    // SDKs send operations to the range that has their keys.
-    if let (Some((range, lsn)), 1) = (seen.first_key_value(), seen.len()) {
+    // The SDKs for .NET and Java take a token of one range only; they ask ranges one by one.
+    let mut one_by_one = seen.iter();
+    if let (Some((range, lsn)), None) = (one_by_one.next(), one_by_one.next()) {
         reply = reply.session(*range, *lsn);
     } else if let Some(lsn) = seen.values().max() {
         let tokens = session::tokens(seen.iter().map(|(range, lsn)| (*range, *lsn)));

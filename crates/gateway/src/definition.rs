@@ -54,7 +54,7 @@ impl Definition {
                                \"kind\":\"Hash\",\"version\":2}";
                 return Err(Refusal::bad_request(message));
             }
-            (Some(value), _) => partition_key(value)?,
+            (Some(value), _) => partition_key(value, old.is_none())?,
         };
         let mut settings = ContainerSettings::new(key);
         if let Some(old) = old {
@@ -169,7 +169,7 @@ fn check_supported(body: &Map<String, Value>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn partition_key(value: &Value) -> Result<PartitionKeyDefinition, Refusal> {
+fn partition_key(value: &Value, is_new: bool) -> Result<PartitionKeyDefinition, Refusal> {
     let paths_max = if value["kind"] == "MultiHash" { 3 } else { 1 };
     if value["paths"].as_array().is_some_and(|it| paths_max < it.len()) {
         return Err(Refusal::bad_request(format!(
@@ -178,7 +178,7 @@ fn partition_key(value: &Value) -> Result<PartitionKeyDefinition, Refusal> {
     }
     // Those of an indexing policy have them.
     let is_wildcard = |path: &Value| path.as_str().is_some_and(|it| it.ends_with(['*', '?']));
-    if value["paths"].as_array().is_some_and(|it| it.iter().any(is_wildcard)) {
+    if is_new && value["paths"].as_array().is_some_and(|it| it.iter().any(is_wildcard)) {
         let message = "a path of the partitionKey names a property, such as /id: it cannot end \
                        with * or ?";
         return Err(Refusal::bad_request(message));

@@ -60,6 +60,9 @@ pub(crate) async fn read(call: Call<'_>, id: &str) -> Answer {
 pub(crate) async fn replace(call: Call<'_>, id: &str) -> Answer {
     let key = whole_key(call.request, call.container)?;
     let id = item_id(call, &key, id).await?;
+    // Whatever is wrong with these is no matter of the item.
+    call.request.if_match()?;
+    call.request.if_none_match()?;
     let answer = match item_body::text(&call.request.body) {
         Ok(body) => {
             write(call, key.clone(), replacing(id.clone(), body.clone()), Some(&body)).await
@@ -68,7 +71,12 @@ pub(crate) async fn replace(call: Call<'_>, id: &str) -> Answer {
     };
     match answer {
         // What is not there cannot be replaced, whatever is wrong with the body.
-        Err(refusal) if refusal.status == StatusCode::BAD_REQUEST => {
+        Err(refusal)
+            if matches!(
+                refusal.status,
+                StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE
+            ) =>
+        {
             let is_there = call.container.documents().read(&key, &id).await?.is_some();
             let keys = call.container.settings().partition_key.range_of(&key)?;
             Err(if is_there { refusal } else { not_found(call.container, &key, &keys).await })

@@ -201,7 +201,8 @@ fn check_features(request: &Request, needed: &[&str]) -> Result<(), Refusal> {
         return Ok(());
     }
     let message = format!(
-        "the query needs {} to be divided among ranges, which the client does not list in {}",
+        "the client cannot merge the results of several ranges of this query: it does not list {} \
+         in {}",
         missing.join(", "),
         headers::SUPPORTED_QUERY_FEATURES
     );

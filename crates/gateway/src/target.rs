@@ -84,6 +84,7 @@ impl Path {
             return Err(Refusal::new(http::StatusCode::URI_TOO_LONG, message));
         }
         let (path, rest) = path.split_once('?').map_or((path, None), |(it, rest)| (it, Some(rest)));
+        let begins_id = path.ends_with('/') && rest.is_some();
         let inner = path.trim_matches('/');
         let mut segments = Vec::new();
         if !inner.is_empty() {
@@ -96,10 +97,19 @@ impl Path {
         }
         let parts: Vec<&str> = segments.iter().map(String::as_str).collect();
         let mut target = Target::parse(&parts)?;
-        if let (Target::Container(_, Below::Item(id)), Some(rest)) = (&mut target, rest) {
-            *id += &format!("?{}", decoded(rest)?);
-            segments.pop();
-            segments.push(id.clone());
+        match (&mut target, rest) {
+            (Target::Container(_, Below::Item(_)), Some(_)) if begins_id => return Err(unknown()),
+            (Target::Container(_, Below::Item(id)), Some(rest)) => {
+                *id += &format!("?{}", decoded(rest)?);
+                segments.pop();
+                segments.push(id.clone());
+            }
+            (Target::Container(_, below @ Below::Items), Some(rest)) if begins_id => {
+                let id = format!("?{}", decoded(rest)?);
+                segments.push(id.clone());
+                *below = Below::Item(id);
+            }
+            _ => {}
         }
         Ok(Self { segments, target })
     }
@@ -196,7 +206,9 @@ mod tests {
         check("/dbs/colls/colls/docs/docs/a%20%C3%A4", &container(Below::Item("a ä".to_owned())));
         check("/dbs/colls/colls/docs/docs/a?b%20c", &container(Below::Item("a?b c".to_owned())));
         check("/dbs/colls/colls/docs/docs/a?", &container(Below::Item("a?".to_owned())));
-        check("/dbs/colls/colls/docs/docs/?a", &container(Below::Items));
+        check("/dbs/colls/colls/docs/docs/?a", &container(Below::Item("?a".to_owned())));
+        check("/dbs/colls/colls/docs/docs/?", &container(Below::Item("?".to_owned())));
+        check("/dbs/colls/colls/docs/docs?a", &container(Below::Items));
         check("/dbs?a=b", &Target::Databases);
         check("/dbs/colls/colls/docs/pkranges", &container(Below::Ranges));
         check("/offers/abc=", &Target::Offer("abc=".to_owned()));
@@ -211,8 +223,14 @@ mod tests {
 
     #[test]
     fn other_paths_are_refused() {
-        for path in ["/nothing", "/dbs/a/b", "/dbs/%FF", "/dbs//colls//docs", "/a/a/a/a/a/a/a/a/a"]
-        {
+        for path in [
+            "/nothing",
+            "/dbs/a/b",
+            "/dbs/%FF",
+            "/dbs//colls//docs",
+            "/a/a/a/a/a/a/a/a/a",
+            "/dbs/d/colls/c/docs/a/?b",
+        ] {
             assert_eq!(Path::parse(path).unwrap_err().status.as_u16(), 400, "{path}");
         }
         let long = format!("/dbs/{}", "a".repeat(PATH_BYTES_MAX));

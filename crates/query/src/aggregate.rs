@@ -174,5 +174,5 @@ impl Collected {
 /// Bytes that are held for a value of a list or a set.
 fn held(kind: AggregateKind, value: &Value) -> usize {
     let seen = if kind == AggregateKind::MakeSet { SEEN_BYTES } else { 0 };
-    value.size() + size_of::<Value>() + seen
+    value.memory() + seen
 }

@@ -214,9 +214,8 @@ impl<'a> Evaluator<'a> {
     pub(crate) fn hold(&mut self, held: &mut usize, value: &Value) -> Result<()> {
         /// Bytes whose size is found in the time of one step.
         const STEP_BYTES: usize = 128;
-        let size = value.size();
-        self.context.spend(size / STEP_BYTES)?;
-        *held += size;
+        self.context.spend(value.size() / STEP_BYTES)?;
+        *held += value.memory();
         self.check_held(*held)
     }
 

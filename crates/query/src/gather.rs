@@ -178,7 +178,7 @@ impl Gathered {
         if self.is_by_value {
             self.seen = self.rows.iter().map(|it| it.digest).collect();
         }
-        let rows: usize = self.rows.iter().map(Row::size).sum();
+        let rows: usize = self.rows.iter().map(Row::memory).sum();
         self.held = rows + self.seen.len() * SEEN_BYTES;
         self.kept = self.held;
     }
@@ -191,7 +191,7 @@ impl Gathered {
             true => Row { value: row.value.compacted(), ..row },
             false => row,
         };
-        self.held += row.size() - row.value.size();
+        self.held += row.memory() - row.value.memory();
         evaluator.hold(&mut self.held, &row.value)?;
         self.rows.push(row);
         Ok(())
@@ -340,8 +340,8 @@ impl Row {
             .then_with(|| directed(self.place.cmp(&other.place), select))
     }
 
-    pub(crate) fn size(&self) -> usize {
-        self.value.size() + self.keys.iter().map(Value::size).sum::<usize>() + size_of::<Self>()
+    pub(crate) fn memory(&self) -> usize {
+        self.value.memory() + self.keys.iter().map(Value::memory).sum::<usize>() + size_of::<Self>()
     }
 }
 

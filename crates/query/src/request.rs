@@ -36,7 +36,7 @@ pub struct Scope {
 /// again at what lies before for the next one. What is kept of it all is little more than the rows
 /// of the page; ORDER BY together with GROUP BY, or with DISTINCT by what is not selected, and
 /// queries over such queries keep everything, up to `held_bytes_max`. What MAKELIST and MAKESET
-/// have in all groups of a page counts as well, each value as its JSON and up to 64 bytes more.
+/// have in all groups of a page counts as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Rows after which the page ends; at least 1. Default: 100.
@@ -55,8 +55,8 @@ pub struct Limits {
     /// refused, since nobody else gets the thread in between. Default: 20 million, which take less
     /// than a second.
     pub document_steps_max: u64,
-    /// Bytes that rows of a query which sorts or groups, lists and sets may take up. Default:
-    /// 64 MiB.
+    /// Bytes of memory that rows of a query which sorts or groups, lists and sets may take up.
+    /// Default: 64 MiB.
     pub held_bytes_max: usize,
     /// Bytes a continuation should have at most; SDKs of JavaScript ask for 1024. It may be longer
     /// if ids and keys are. Default: 8192.

@@ -151,6 +151,26 @@ impl Value {
     }
 }
 
+impl Value {
+    /// About how many bytes of memory the value takes up. What it shares with others counts as its
+    /// own.
+    pub(crate) fn memory(&self) -> usize {
+        let below = match self {
+            Self::Undefined | Self::Null | Self::Bool(_) => 0,
+            Self::Number(number) => number.text.as_ref().map_or(0, |it| it.len()),
+            Self::String(text) => text.len(),
+            Self::Array(items) => items.iter().map(Self::memory).sum(),
+            Self::Object(object) => {
+                let entries = object
+                    .iter()
+                    .map(|(name, it)| size_of::<Arc<str>>() + name.len() + it.memory());
+                object.raw.as_ref().map_or(0, Bytes::len) + entries.sum::<usize>()
+            }
+        };
+        size_of::<Self>() + below
+    }
+}
+
 /// 2^53, up to which a double holds every integer.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 

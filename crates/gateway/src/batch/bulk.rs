@@ -16,37 +16,51 @@ use crate::refusal::{Refusal, sub_status};
 use crate::scope;
 use crate::state::Call;
 
-/// How many operations whose results may be larger than they are run beside each other: when the
-/// answer is full, so many more come into it.
-const GROWING_MAX: usize = 16;
+/// Reads at a time: what does not fit is in memory for a moment all the same.
+const READS_MAX: usize = 16;
+/// Patches at a time: what has happened cannot be left out of the answer, so that these may exceed
+/// it.
+const PATCHES_MAX: usize = 4;
 
-/// The answer to a bulk request. What its operations sent is limited with the request; what they
-/// get back is limited here.
+/// The answer to a bulk request. What operations sent is limited with the request; what reads and
+/// patches get back, which may be larger than they are, is limited here.
 struct Room {
     taken: AtomicUsize,
-    growing: Semaphore,
+    reading: Semaphore,
+    patching: Semaphore,
 }
 
 impl Room {
     fn new() -> Self {
-        Self { taken: AtomicUsize::new(0), growing: Semaphore::new(GROWING_MAX) }
-    }
-
-    /// Refuses what may not fit any more. Clients send again what was refused with this
-    /// sub-status.
-    fn check(&self) -> Result<(), Refusal> {
-        if self.taken.load(Ordering::Relaxed) < BATCH_RESULT_BYTES_MAX {
-            return Ok(());
+        Self {
+            taken: AtomicUsize::new(0),
+            reading: Semaphore::new(READS_MAX),
+            patching: Semaphore::new(PATCHES_MAX),
         }
-        let message = "the answer is full, and this operation was not attempted; send it again";
-        let refusal = Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message);
-        Err(refusal.sub_status(sub_status::ANSWER_TOO_LARGE))
     }
 
-    fn take(&self, result: &ResultWire) {
-        let bytes = result.body.as_ref().map_or(0, Bytes::len);
-        self.taken.fetch_add(bytes, Ordering::Relaxed);
+    fn is_full(&self) -> bool {
+        BATCH_RESULT_BYTES_MAX <= self.taken.load(Ordering::Relaxed)
     }
+
+    /// Whether a result fits; the first one always does.
+    fn takes(&self, result: &ResultWire) -> bool {
+        let bytes = result.body.as_ref().map_or(0, Bytes::len);
+        let taken = self.taken.fetch_add(bytes, Ordering::Relaxed);
+        taken == 0 || taken + bytes <= BATCH_RESULT_BYTES_MAX
+    }
+
+    /// The result of what does not fit. Clients send again what was refused with this sub-status.
+    fn refusal() -> ResultWire {
+        let message = "the answer is full, and this operation was not done; send it again";
+        let refusal = Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message);
+        refused(&refusal.sub_status(sub_status::ANSWER_TOO_LARGE))
+    }
+}
+
+/// Whether an operation was refused because the answer is full.
+fn is_left_out(result: &ResultWire) -> bool {
+    result.sub_status == Some(sub_status::ANSWER_TOO_LARGE)
 }
 
 /// Each operation on its own; those of one partition key in their order, others side by side.
@@ -58,6 +72,11 @@ pub(super) async fn execute(
     let goes_on = call.request.flag(&headers::BATCH_CONTINUE_ON_ERROR);
     let mut results = vec![ResultWire::status(StatusCode::FAILED_DEPENDENCY); operations.len()];
     let (mut seen, room) = (Seen::new(), Room::new());
+    if let Some(range) = &range {
+        // Clients want to know it of every answer, also if nothing was done.
+        let newest = call.container.newest(&range.keys).await?;
+        seen.insert(range.id, newest);
+    }
     if !goes_on {
         for (index, wire) in operations.iter().enumerate() {
             let (result, position) = one(call, range.as_ref(), wire, &room).await;
@@ -77,8 +96,15 @@ pub(super) async fn execute(
     let (range, room) = (range.as_ref(), &room);
     let groups = groups.into_values().map(|indexes| async move {
         let mut done = Vec::with_capacity(indexes.len());
+        let mut is_over = false;
         for index in indexes {
-            done.push((index, one(call, range, &operations[index], room).await));
+            // Later operations of a key do not overtake one that is to be sent again.
+            let (result, position) = match is_over {
+                true => (Room::refusal(), None),
+                false => one(call, range, &operations[index], room).await,
+            };
+            is_over |= is_left_out(&result);
+            done.push((index, (result, position)));
         }
         done
     });
@@ -100,18 +126,20 @@ async fn one(
         Ok(prepared) => prepared,
         Err(refusal) => return (refused(&refusal), None),
     };
-    let may_grow = matches!(wire.kind, OperationType::Read | OperationType::Patch);
-    let _turn = if may_grow { room.growing.acquire().await.ok() } else { None };
-    if may_grow && let Err(refusal) = room.check() {
-        return (refused(&refusal), None);
+    let (is_read, is_patch) = (wire.kind == OperationType::Read, wire.kind == OperationType::Patch);
+    let may_grow = is_read || (is_patch && !one.is_minimal);
+    let turns = if is_patch { &room.patching } else { &room.reading };
+    let _turn = if may_grow { turns.acquire().await.ok() } else { None };
+    if may_grow && room.is_full() {
+        return (Room::refusal(), None);
     }
     let batch = Batch { partition_key: key.clone(), operations: one.steps };
     match call.container.documents().commit(batch).await {
         Ok(outcome) => {
             let position = call.container.position(&key, outcome.lsn).ok();
             let result = success(call, &outcome.results, one.is_minimal);
-            room.take(&result);
-            (result, position)
+            let fits = !may_grow || room.takes(&result);
+            (if fits || is_patch { result } else { Room::refusal() }, position)
         }
         Err(error) => (failure(call.container, &key, one.body.as_ref(), &error), None),
     }

@@ -317,8 +317,9 @@ fn a_page_keeps_no_more_than_it_returns() {
     let document =
         |n: u32| format!(r#"{{"id":"{n:04}","pk":"p","n":{n},"k":{},"s":"{filler}"}}"#, n / 2);
     let harness = Harness::new(&["/pk"], &(0..1000).map(document).collect::<Vec<_>>());
-    // All documents have more than 300 KiB; what was told apart takes 32 bytes of each.
-    let limits = Limits { held_bytes_max: 150 * 1024, ..Limits::items(40) };
+    // All documents have more than 300 KiB, and twice that in memory; what was told apart takes 32
+    // bytes of each.
+    let limits = Limits { held_bytes_max: 180 * 1024, ..Limits::items(40) };
     let check = |query: &str, rows: usize| {
         let query = Query::parse(query).unwrap();
         let found = harness.all(&query, &Parameters::default(), &Scope::all(), limits).unwrap();
@@ -332,6 +333,20 @@ fn a_page_keeps_no_more_than_it_returns() {
     let apart = Query::parse("SELECT DISTINCT c.k, c.s FROM c ORDER BY c.n").unwrap();
     let error = harness.page(&apart, &harness.request().with_limits(limits)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
+}
+
+#[test]
+fn what_takes_more_memory_than_text_counts_as_such() {
+    let zeros = vec!["0"; 10_000].join(",");
+    let document = |n: u32| format!(r#"{{"id":"{n}","pk":"p","n":{n},"v":[{zeros}]}}"#);
+    let harness = Harness::new(&["/pk"], &(0..10).map(document).collect::<Vec<_>>());
+    // Their text has 200 KB.
+    let limits = Limits { held_bytes_max: 1024 * 1024, ..Limits::items(40) };
+    for query in ["SELECT VALUE MAKELIST(c.v) FROM c", "SELECT VALUE c.v FROM c ORDER BY c.n"] {
+        let query = Query::parse(query).unwrap();
+        let refused = harness.page(&query, &harness.request().with_limits(limits)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::TooLarge, "{}", query.text());
+    }
 }
 
 #[test]
