@@ -39,13 +39,14 @@ use crate::{
 const STARTS: usize = 5;
 
 /// How the peer is started, with what figures about it are called; first as its command does it.
+/// Those without a word about TLS are of plain HTTP.
 const PEERS: [(&str, &str, Manner); 4] = [
-    ("cosmosdb-server", "ratio", Manner { is_tls: true, keeps: false }),
-    ("cosmosdb-server, keep-alive", "keep_alive_ratio", Manner { is_tls: true, keeps: true }),
-    ("cosmosdb-server, plain", "plain_ratio", Manner { is_tls: false, keeps: false }),
+    ("cosmosdb-server", "tls_ratio", Manner { is_tls: true, keeps: false }),
+    ("cosmosdb-server, keep-alive", "tls_keep_alive_ratio", Manner { is_tls: true, keeps: true }),
+    ("cosmosdb-server, plain", "ratio", Manner { is_tls: false, keeps: false }),
     (
         "cosmosdb-server, plain, keep-alive",
-        "plain_keep_alive_ratio",
+        "keep_alive_ratio",
         Manner { is_tls: false, keeps: true },
     ),
 ];
