@@ -1,6 +1,10 @@
 mod claims;
 
+use std::error::Error as StdError;
+
 use bytes::Bytes;
+
+pub use crate::batch::claims::NotUnique;
 
 use crate::batch::claims::Claims;
 use crate::container::ContainerSettings;
@@ -587,7 +591,11 @@ impl CheckedOperation {
         Ok(body)
     }
 
-    fn refused(&self, kind: ErrorKind, reason: impl Into<String>) -> Error {
+    fn refused(
+        &self,
+        kind: ErrorKind,
+        reason: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Error {
         let verb = match self.action {
             Action::Create(_) => "create",
             Action::Upsert(_) => "upsert",
@@ -596,6 +604,6 @@ impl CheckedOperation {
             Action::Delete => "delete",
             Action::Read => "read",
         };
-        Error::new(kind, format!("{verb} item {:?}", self.id.as_str())).because(reason.into())
+        Error::new(kind, format!("{verb} item {:?}", self.id.as_str())).because(reason)
     }
 }

@@ -236,8 +236,7 @@ fn mismatch(detail: &str) -> Refusal {
 }
 
 async fn not_found(container: &OpenContainer, key: &PartitionKey, keys: &KeyRange) -> Refusal {
-    let refusal = Refusal::not_found("could not read the item: there is no item with this id");
-    with_session(refusal, container, key, keys).await
+    with_session(Refusal::no_item(), container, key, keys).await
 }
 
 async fn with_session(

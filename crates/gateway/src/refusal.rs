@@ -1,9 +1,9 @@
 //! What a request that cannot be served is answered with.
 
-use std::time::Duration;
+use std::{error::Error as StdError, fmt, time::Duration};
 
 use http::{HeaderName, HeaderValue, StatusCode};
-use millstream_core::{Error, ErrorKind};
+use millstream_core::{Error, ErrorKind, NotUnique};
 
 use crate::headers;
 
@@ -67,9 +67,15 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
-    /// 404.
-    pub(crate) fn not_found(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, message)
+    /// 404, of anything but an item.
+    pub(crate) fn not_found(message: impl fmt::Display) -> Self {
+        Self::new(StatusCode::NOT_FOUND, format!("{NO_RESOURCE}: {message}"))
+    }
+
+    /// 404, of an item that is to be read.
+    pub(crate) fn no_item() -> Self {
+        let message = "could not read the item: there is no item with this id";
+        Self::new(StatusCode::NOT_FOUND, format!("{NO_ITEM}: {message}"))
     }
 
     /// 405.
@@ -148,6 +154,27 @@ pub(crate) fn status_of(error: &Error) -> (StatusCode, Option<u32>) {
     }
 }
 
+/// The words of Cosmos DB with which a message begins, because programs look for them.
+fn words_of(error: &Error) -> Option<&'static str> {
+    let is_unique_key = || error.source().is_some_and(<dyn StdError>::is::<NotUnique>);
+    // Commits name the operation; without one it is a database or a container.
+    match (error.kind(), error.operation()) {
+        (ErrorKind::NotFound, Some(_)) => Some(NO_ITEM),
+        (ErrorKind::NotFound, None) => Some(NO_RESOURCE),
+        (ErrorKind::AlreadyExists, Some(_)) if is_unique_key() => {
+            Some("Unique index constraint violation")
+        }
+        (ErrorKind::AlreadyExists, Some(_)) => {
+            Some("Entity with the specified id already exists in the system")
+        }
+        (ErrorKind::AlreadyExists, None) => {
+            Some("Resource with specified id or name already exists")
+        }
+        (ErrorKind::PreconditionFailed, _) => Some("One of the specified pre-condition is not met"),
+        _ => None,
+    }
+}
+
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         Self::from(&error)
@@ -157,7 +184,11 @@ impl From<Error> for Refusal {
 impl From<&Error> for Refusal {
     fn from(error: &Error) -> Self {
         let (status, sub_status) = status_of(error);
-        let mut refusal = Self::new(status, error.report());
+        let message = match words_of(error) {
+            Some(words) => format!("{words}: {}", error.report()),
+            None => error.report(),
+        };
+        let mut refusal = Self::new(status, message);
         refusal.sub_status = sub_status;
         // Reads return none for an item that is not there, and commits name the operation.
         refusal.is_container_gone =
@@ -178,6 +209,10 @@ impl From<millstream_query::Error> for Refusal {
     }
 }
 
+/// What Cosmos DB says of a database, a container and the like that is not there.
+const NO_RESOURCE: &str = "Resource Not Found";
+/// What it says of an item.
+const NO_ITEM: &str = "Entity with the specified id does not exist in the system";
 /// How long to wait when the backend does not say.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_millis(50);
 

@@ -6,6 +6,17 @@ use crate::batch::{CheckedOperation, CurrentItems, Step, Touched};
 use crate::container::ContainerSettings;
 use crate::{Claim, ErrorKind, ItemId, Result};
 
+/// Why an operation was refused whose id is free: another item has the values of a unique key.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "item {:?} of the same logical partition has the same values at {paths}, which are unique",
+    holder.as_str()
+)]
+pub struct NotUnique {
+    holder: ItemId,
+    paths: String,
+}
+
 pub(super) struct Claims<'a> {
     settings: &'a ContainerSettings,
     /// Who holds what the batch has touched; what is not here is as it was stored.
@@ -50,12 +61,9 @@ impl<'a> Claims<'a> {
             };
             if let Some(holder) = holder.filter(|it| *it != operation.id) {
                 let paths = self.settings.unique_keys[claim.key()].paths().join(", ");
-                let reason = format!(
-                    "unique index constraint violation: item {:?} of the same logical partition \
-                     has the same values at {paths}",
-                    holder.as_str()
+                return Err(
+                    operation.refused(ErrorKind::AlreadyExists, NotUnique { holder, paths })
                 );
-                return Err(operation.refused(ErrorKind::AlreadyExists, reason));
             }
             self.holders.insert(claim.clone(), Some(operation.id.clone()));
         }

@@ -42,6 +42,45 @@ fn an_item_comes_back_as_it_was_written_with_system_properties() {
 }
 
 #[test]
+fn refusals_begin_with_the_words_that_programs_look_for() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        let body = r#"{"id":"1","pk":"a"}"#;
+        gateway.item("a", body).await.expect(201);
+        let none = [("if-match", "\"none\"")];
+        let patch = r#"{"operations":[{"op":"set","path":"/n","value":1}]}"#;
+        let no_item = "Entity with the specified id does not exist in the system";
+        let no_resource = "Resource Not Found";
+        for (answer, status, words) in [
+            (
+                gateway.item("a", body).await,
+                409,
+                "Entity with the specified id already exists in the system",
+            ),
+            (
+                on_item(&gateway, Method::PUT, "1", &none, body).await,
+                412,
+                "One of the specified pre-condition is not met",
+            ),
+            (on_item(&gateway, Method::GET, "2", &[], "").await, 404, no_item),
+            (on_item(&gateway, Method::PATCH, "2", &[], patch).await, 404, no_item),
+            (on_item(&gateway, Method::DELETE, "2", &[], "").await, 404, no_item),
+            (gateway.get("/dbs/none").await, 404, no_resource),
+            (gateway.get("/dbs/d/colls/none").await, 404, no_resource),
+            (
+                gateway.post("/dbs", r#"{"id":"d"}"#).await,
+                409,
+                "Resource with specified id or name already exists",
+            ),
+        ] {
+            let refused = answer.expect(status).json();
+            let message = refused["message"].as_str().unwrap();
+            assert!(message.starts_with(words), "{message}");
+        }
+    });
+}
+
+#[test]
 fn a_read_says_which_commit_wrote_the_item_and_every_answer_how_long_it_took() {
     on_both(|gateway| async move {
         gateway.with_container().await;
