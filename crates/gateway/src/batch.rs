@@ -19,7 +19,10 @@ use crate::open_container::{OpenContainer, range_gone};
 use crate::refusal::Refusal;
 use crate::reply::{Answer, Reply, quoted, unquoted};
 use crate::state::Call;
-use crate::{charge, headers, hybrid_row, items, patching, session};
+use crate::{binary_json, charge, headers, hybrid_row, items, patching, session};
+
+/// What the binary bodies of a request may be as text: twice what a request may be.
+const BINARY_TEXT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// An operation in the steps it means to the store, and its body for a closer look when it fails.
 struct Ready {
@@ -32,7 +35,7 @@ struct Ready {
 pub(crate) async fn execute(call: Call<'_>) -> Answer {
     let body = &call.request.body;
     let is_hybrid_row = hybrid_row::is_hybrid_row(body);
-    let operations = if is_hybrid_row {
+    let mut operations = if is_hybrid_row {
         hybrid_row::decode_operations(body, BATCH_OPERATIONS_MAX)?
     } else {
         batch_wire::decode_json(body, BATCH_OPERATIONS_MAX)?
@@ -45,12 +48,36 @@ pub(crate) async fn execute(call: Call<'_>) -> Answer {
         let message = "Batch request has more operations than what is supported.";
         return Err(Refusal::bad_request(message));
     }
+    bodies_to_text(&mut operations)?;
     let (results, seen) = if call.request.flag(&headers::BATCH_ATOMIC) {
         atomic(call, &operations).await?
     } else {
         bulk::execute(call, &operations).await?
     };
     Ok(reply(&results, &seen, is_hybrid_row))
+}
+
+/// Makes text of bodies in binary JSON before anything is done. The limit of the request is none for
+/// them: a few bytes can stand for a long text, a hundred times over.
+fn bodies_to_text(operations: &mut [OperationWire]) -> Result<(), Refusal> {
+    let mut bytes = 0;
+    for operation in operations {
+        let Some(body) = operation.body.as_mut().filter(|it| binary_json::is_binary(it)) else {
+            continue;
+        };
+        // What cannot be read is refused in its place.
+        let Ok(text) = item_body::text(body) else { continue };
+        bytes += text.len();
+        if BINARY_TEXT_BYTES_MAX < bytes {
+            let message = format!(
+                "the operations hold more than {BINARY_TEXT_BYTES_MAX} bytes of items, written as \
+                 text; send them in several requests"
+            );
+            return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+        }
+        *body = text;
+    }
+    Ok(())
 }
 
 /// What was seen of which range.

@@ -22,8 +22,8 @@ const READS_MAX: usize = 16;
 /// it.
 const PATCHES_MAX: usize = 4;
 
-/// The answer to a bulk request. What operations sent is limited with the request; what reads and
-/// patches get back, which may be larger than they are, is limited here.
+/// The answer to a bulk request. What operations sent is limited before they are done; what reads
+/// and patches get back, which may be larger than they are, is limited here.
 struct Room {
     taken: AtomicUsize,
     reading: Semaphore,
@@ -77,10 +77,12 @@ pub(super) async fn execute(
         let newest = call.container.newest(&range.keys).await?;
         seen.insert(range.id, newest);
     }
+    // What was split since is told as of the range that was named: clients take one token only.
+    let place = |(own, lsn)| (range.as_ref().map_or(own, |it| it.id), lsn);
     if !goes_on {
         for (index, wire) in operations.iter().enumerate() {
             let (result, position) = one(call, range.as_ref(), wire, &room).await;
-            note(&mut seen, position);
+            note(&mut seen, position.map(place));
             let is_failure = is_failure(&result);
             results[index] = result;
             if is_failure {
@@ -93,23 +95,23 @@ pub(super) async fn execute(
     for (index, wire) in operations.iter().enumerate() {
         groups.entry(wire.partition_key.as_deref()).or_default().push(index);
     }
-    let (range, room) = (range.as_ref(), &room);
+    let (named, room) = (range.as_ref(), &room);
     let groups = groups.into_values().map(|indexes| async move {
         let mut done = Vec::with_capacity(indexes.len());
         let mut is_over = false;
         for index in indexes {
-            // Later operations of a key do not overtake one that is to be sent again.
+            // Later operations of a key do not overtake a write that is to be sent again.
             let (result, position) = match is_over {
                 true => (Room::refusal(), None),
-                false => one(call, range, &operations[index], room).await,
+                false => one(call, named, &operations[index], room).await,
             };
-            is_over |= is_left_out(&result);
+            is_over |= operations[index].kind == OperationType::Patch && is_left_out(&result);
             done.push((index, (result, position)));
         }
         done
     });
     for (index, (result, position)) in join_all(groups).await.into_iter().flatten() {
-        note(&mut seen, position);
+        note(&mut seen, position.map(place));
         results[index] = result;
     }
     Ok((results, seen))

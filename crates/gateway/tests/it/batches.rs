@@ -206,17 +206,8 @@ fn a_bulk_request_to_a_range_that_is_gone_is_told_so() {
 fn a_batch_in_hybrid_row_is_answered_in_hybrid_row() {
     on_both(|gateway| async move {
         gateway.with_container().await;
-        let body = br#"{"id":"1","pk":"a"}"#;
-        let mut row = vec![0x81, 0x70, 0x54, 0xE1, 0x7F, 0b0100_0011, 0, 0, 0, 0, 2, 0, 0, 0];
-        row.push(u8::try_from(body.len()).unwrap());
-        row.extend(body);
-        let mut stream = vec![0x81, 0xF0, 0xD8, 0xFF, 0x7F, 1, 10, 0, 0, 0];
-        for _ in 0..2 {
-            stream.extend([0x81, 0xF1, 0xD8, 0xFF, 0x7F]);
-            stream.extend(i32::try_from(row.len()).unwrap().to_le_bytes());
-            stream.extend(crc32(&row).to_le_bytes());
-            stream.extend(&row);
-        }
+        let body = br#"{"id":"1","pk":"a"}"#.to_vec();
+        let stream = creates_in_hybrid_row(&[body.clone(), body]);
         let headers = [
             ("x-ms-documentdb-partitionkey", r#"["a"]"#),
             ("x-ms-cosmos-is-batch-request", "True"),
@@ -232,13 +223,72 @@ fn a_batch_in_hybrid_row_is_answered_in_hybrid_row() {
         assert_eq!(results[first + 6..first + 8], 424u16.to_le_bytes());
         assert_eq!(results[second + 6..second + 8], 409u16.to_le_bytes());
         // The SDK for .NET takes the message from the body of the result that failed, which is the
-        // fourth column of the row; after two numbers it begins with its length.
+        // fourth column of the row; after two numbers it begins with its length, 7 bits in a byte.
         assert_eq!((results[first + 5], results[second + 5]), (0b0011, 0b1011));
-        let (length, body) = results[second + 14..].split_first().unwrap();
-        let refusal: Value = serde_json::from_slice(&body[..usize::from(*length)]).unwrap();
+        let body = &results[second + 14..];
+        let length = usize::from(body[0] & 0x7F) | usize::from(body[1]) << 7;
+        let refusal: Value = serde_json::from_slice(&body[2..2 + length]).unwrap();
         assert_eq!(refusal["code"], "Conflict");
         let message = refusal["message"].as_str().unwrap();
-        assert!(message.starts_with("could not create"), "{message}");
+        assert!(message.starts_with("Entity with the specified id already exists"), "{message}");
+    });
+}
+
+/// A batch of operations that create these items.
+fn creates_in_hybrid_row(bodies: &[Vec<u8>]) -> Vec<u8> {
+    let mut stream = vec![0x81, 0xF0, 0xD8, 0xFF, 0x7F, 1, 10, 0, 0, 0];
+    for body in bodies {
+        let mut row = vec![0x81, 0x70, 0x54, 0xE1, 0x7F, 0b0100_0011, 0, 0, 0, 0, 2, 0, 0, 0];
+        let mut length = body.len();
+        while 0x80 <= length {
+            row.push(u8::try_from(length & 0x7F | 0x80).unwrap());
+            length >>= 7;
+        }
+        row.push(u8::try_from(length).unwrap());
+        row.extend(body);
+        stream.extend([0x81, 0xF1, 0xD8, 0xFF, 0x7F]);
+        stream.extend(i32::try_from(row.len()).unwrap().to_le_bytes());
+        stream.extend(crc32(&row).to_le_bytes());
+        stream.extend(&row);
+    }
+    stream
+}
+
+#[test]
+fn binary_bodies_that_refer_to_one_string_again_and_again_are_limited() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        let item = |id: u8| {
+            // An array of a string of 10,000 bytes and 100 references to it.
+            let mut body = vec![0x80, 0xEC, 0, 0, 0, 0, 0x2C, 0x81, id, 0x82, b'p', b'k'];
+            body.extend([0x81, b'a', 0x81, b'l', 0xE4]);
+            body.extend((3u32 + 10_000 + 300).to_le_bytes());
+            let place = u16::try_from(body.len()).unwrap();
+            body.extend([0xC1, 0x10, 0x27]);
+            body.extend([b's'; 10_000]);
+            for _ in 0..100 {
+                body.push(0xC4);
+                body.extend(place.to_le_bytes());
+            }
+            let members = u32::try_from(body.len() - 6).unwrap();
+            body[2..6].copy_from_slice(&members.to_le_bytes());
+            body
+        };
+        let headers = [
+            ("x-ms-documentdb-partitionkey", r#"["a"]"#),
+            ("x-ms-cosmos-is-batch-request", "True"),
+            ("x-ms-cosmos-batch-continue-on-error", "True"),
+        ];
+        let items: Vec<Vec<u8>> = (b'0'..=b'9').map(item).collect();
+        let send = async |items: &[Vec<u8>]| {
+            gateway.ask(Method::POST, ITEMS, &headers, creates_in_hybrid_row(items)).await
+        };
+        send(&items).await.expect(413);
+        let read = [headers[0]];
+        gateway.ask(Method::GET, &format!("{ITEMS}/0"), &read, "").await.expect(404);
+        send(&items[..5]).await.expect(200);
+        let found = gateway.ask(Method::GET, &format!("{ITEMS}/4"), &read, "").await.expect(200);
+        assert!(1_000_000 < found.body.len());
     });
 }
 
@@ -385,5 +435,17 @@ fn nothing_overtakes_an_operation_that_is_to_be_sent_again() {
         let found = gateway.ask(Method::GET, "/dbs/d/colls/c/docs/1", &read, "").await;
         assert_eq!(found.status, if is_there { 200 } else { 404 });
         assert!(is_there, "the answer was not full");
+    });
+}
+
+#[test]
+fn a_write_does_not_wait_for_a_read_that_is_to_be_sent_again() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        let mut operations = large_items(&gateway, |_| "a".to_owned(), 6).await;
+        let key = r#"["a"]"#;
+        operations.push(json!({"operationType": "Delete", "id": "0", "partitionKey": key}));
+        let answered = bulk(&gateway, "0", &Value::from(operations)).await.expect(207);
+        assert_eq!(statuses(&answered)[5..], [413, 204]);
     });
 }
