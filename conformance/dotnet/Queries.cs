@@ -165,6 +165,10 @@ public sealed class Queries
         Suite.Same(await Values<string>("SELECT VALUE MIN(c.team) FROM c"), "a");
         var rows = await Values<JObject>("SELECT COUNT(1) AS count, MAX(c.n) AS most FROM c");
         Suite.Same(rows.Select(it => it.ToString(Formatting.None)), "{\"count\":120,\"most\":119}");
+        var lists = await Values<List<int>>("SELECT VALUE MAKELIST(c.n) FROM c");
+        Suite.Same(lists.Single().OrderBy(it => it), Enumerable.Range(0, Count).ToArray());
+        var sets = await Values<List<string>>("SELECT VALUE MAKESET(c.team) FROM c");
+        Suite.Same(sets.Single().OrderBy(it => it), "a", "b", "c");
     }
 
     private async Task Distinct()
@@ -188,6 +192,12 @@ public sealed class Queries
             "a 40 2340 58.5 0", "b 40 2380 59.5 1", "c 40 2420 60.5 2");
         var names = await Values<string>("SELECT VALUE c.team FROM c GROUP BY c.team");
         Suite.Same(names.OrderBy(it => it), "a", "b", "c");
+        rows = await Values<JObject>(
+            "SELECT c.team AS name, MAKELIST(c.n) AS all, MAKESET(c.n % 2) AS rests FROM c GROUP BY c.team");
+        Suite.Same(
+            rows.OrderBy(it => (string)it["name"])
+                .Select(it => $"{it["name"]} {it["all"].Count()} {string.Join(",", it["rests"].Select(it => (int)it).OrderBy(it => it))}"),
+            "a 40 0,1", "b 40 0,1", "c 40 0,1");
     }
 
     private async Task Arrays()
