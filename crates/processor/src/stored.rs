@@ -4,6 +4,8 @@
 //! Every document says which version of this schema wrote it. Fields that this version does not
 //! know are kept when a document is written again.
 
+mod exact;
+
 use millstream_core::{Continuation, FeedMode, KeyRange, Timestamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -52,6 +54,7 @@ pub(crate) struct Control {
     /// Increases with every change by an operator.
     pub(crate) epoch: u64,
     /// The container whose feed is processed; a recreated one has another number.
+    #[serde(with = "exact")]
     pub(crate) container: u64,
     /// The mode of the feed.
     pub(crate) mode: Mode,
@@ -127,6 +130,7 @@ pub struct Lease {
     /// The schema of this document.
     pub schema: Schema,
     /// The container whose feed is processed.
+    #[serde(with = "exact")]
     pub container: u64,
     /// The mode of the feed.
     pub mode: Mode,
@@ -410,4 +414,48 @@ pub(crate) fn parse<T: Document>(id: &str, body: &[u8]) -> Result<T> {
         )));
     }
     serde_json::from_slice(body).map_err(damaged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(container: u64) -> Lease {
+        Lease::new(container, Mode::LatestVersion, KeyRange::all(), "1".to_owned())
+    }
+
+    /// What comes back from a service that keeps every number as a double.
+    fn with_doubles(value: Value) -> Value {
+        match value {
+            Value::Number(number) => Value::from(number.as_f64()),
+            Value::Array(items) => items.into_iter().map(with_doubles).collect(),
+            Value::Object(properties) => {
+                properties.into_iter().map(|(name, it)| (name, with_doubles(it))).collect()
+            }
+            other => other,
+        }
+    }
+
+    /// As such a service writes it: whole numbers without a fraction, while they have few digits.
+    fn text(value: &Value) -> String {
+        serde_json::to_string(value).unwrap().replace(".0,", ",").replace(".0}", "}")
+    }
+
+    #[test]
+    fn a_container_keeps_its_number_where_numbers_are_doubles() {
+        // The numbers of containers on Azure Cosmos DB are random ones.
+        for container in [7, 1 << 53, (1 << 53) + 1, 13_680_254_516_820_180_993, u64::MAX] {
+            let stored = with_doubles(serde_json::to_value(lease(container)).unwrap());
+            let found: Lease = parse("1", text(&stored).as_bytes()).unwrap();
+            assert_eq!(found, lease(container));
+        }
+    }
+
+    #[test]
+    fn a_large_number_that_an_earlier_version_wrote_is_read() {
+        let text = serde_json::to_string(&lease(u64::MAX)).unwrap();
+        let earlier = text.replace(&format!("\"{}\"", u64::MAX), &u64::MAX.to_string());
+        assert_ne!(earlier, text);
+        assert_eq!(parse::<Lease>("1", earlier.as_bytes()).unwrap(), lease(u64::MAX));
+    }
 }
