@@ -5,6 +5,7 @@
 
 pub(crate) mod cursor;
 pub(crate) mod edit;
+pub(crate) mod same;
 pub(crate) mod scanner;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -1,6 +1,6 @@
 //! A sample entity, a container in memory, and documents that lose requests and replies.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -161,6 +161,8 @@ pub(crate) struct World {
 pub(crate) struct Faults {
     script: Mutex<Vec<char>>,
     pub(crate) commits: AtomicUsize,
+    /// Whether bodies are read with numbers as doubles and properties in another order.
+    pub(crate) respells: AtomicBool,
 }
 
 impl Faults {
@@ -181,7 +183,11 @@ struct Faulty {
 #[async_trait]
 impl Documents for Faulty {
     async fn read(&self, key: &PartitionKey, id: &ItemId) -> millstream_core::Result<Option<Item>> {
-        self.documents.read(key, id).await
+        let item = self.documents.read(key, id).await?;
+        if !self.faults.respells.load(Ordering::Relaxed) {
+            return Ok(item);
+        }
+        Ok(item.map(|it| Item { body: respelled(&it.body).into(), ..it }))
     }
 
     async fn commit(&self, batch: Batch) -> millstream_core::Result<BatchOutcome> {
@@ -211,6 +217,19 @@ impl Documents for Faulty {
     ) -> millstream_core::Result<ScanPage> {
         self.documents.scan(scope, after, size).await
     }
+}
+
+fn respelled(body: &[u8]) -> Vec<u8> {
+    fn with_doubles(value: Value) -> Value {
+        match value {
+            Value::Number(number) => Value::from(number.as_f64()),
+            Value::Object(properties) => {
+                properties.into_iter().map(|(name, it)| (name, with_doubles(it))).collect()
+            }
+            other => other,
+        }
+    }
+    serde_json::to_vec(&with_doubles(serde_json::from_slice(body).unwrap())).unwrap()
 }
 
 impl World {

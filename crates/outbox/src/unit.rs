@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millstream_core::{
     Effect, Etag, Item, ItemId, KeyRange, Lsn, OperationResult, PageSize, PartitionKey,
-    ScanContinuation, ScanScope,
+    ScanContinuation, ScanScope, says_the_same,
 };
 
 use crate::committed::CommittedEvent;
@@ -242,7 +242,8 @@ impl UnitOfWork {
 
     /// The items of an earlier attempt to commit this very plan, if it succeeded.
     ///
-    /// An event with our id and our words is ours, and it was written together with all the rest.
+    /// An event with our id that says what we wrote is ours, and it was written together with all
+    /// the rest.
     /// An entity may have been changed by others since; one without events is ours if it says what
     /// we wrote.
     async fn own_commit(&self, plan: &Plan) -> Result<Option<Vec<Option<Item>>>> {
@@ -252,7 +253,7 @@ impl UnitOfWork {
                 let attempted = "find out whether an earlier attempt has committed";
                 Error::new(ErrorKind::Unknown, attempted).because(error)
             })?;
-            items.push(item.filter(|it| it.body == write.body));
+            items.push(item.filter(|it| says_the_same(&it.body, &write.body)));
         }
         let has_events = plan.writes.iter().any(|it| it.event.is_some());
         let mut counted = plan.writes.iter().zip(&items);

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use millstream_core::conformance::block_on;
@@ -149,6 +150,30 @@ fn a_change_without_events_is_recognised_by_what_it_says() {
         let stored = unit.read::<Contact>("a", "a").await.unwrap().unwrap();
         assert_eq!(committed.etag("a"), Some(&stored.etag));
         assert_eq!(stored.entity.visits, 1);
+    });
+}
+
+#[test]
+fn an_own_commit_is_recognised_though_the_store_spells_it_in_its_own_way() {
+    let world = World::new();
+    let outbox = world.outbox();
+    block_on(async {
+        world.stored(&outbox, "a").await;
+        let repeat = async |unit: &mut UnitOfWork| {
+            world.faults.plan("a");
+            must_be_unknown(unit.commit().await);
+            world.faults.respells.store(true, Ordering::Relaxed);
+            unit.commit().await.unwrap();
+            world.faults.respells.store(false, Ordering::Relaxed);
+        };
+        let mut unit = renaming(&outbox, "B").await;
+        repeat(&mut unit).await;
+        // The same without events.
+        let mut contact = unit.read::<Contact>("a", "a").await.unwrap().unwrap();
+        contact.entity.visit();
+        unit.update(contact.entity, contact.etag).unwrap();
+        repeat(&mut unit).await;
+        assert_eq!(world.actions("a").await, ["ContactCreated", "ContactNameUpdated"]);
     });
 }
 
