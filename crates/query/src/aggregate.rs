@@ -7,7 +7,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::ast::AggregateKind;
+use crate::error::Result;
+use crate::functions::Context;
 use crate::gather::{DIGEST_STEP_BYTES, SEEN_BYTES};
+use crate::measure::{MEASURE_STEP_BYTES, Measure};
 use crate::value::{Object, Value};
 use crate::{compare, json};
 
@@ -30,6 +33,8 @@ struct Collected {
     items: Arc<Vec<Value>>,
     /// Those of a set are told apart.
     seen: BTreeSet<u128>,
+    /// Bytes that are held for them.
+    held: usize,
 }
 
 impl Accumulator {
@@ -38,31 +43,19 @@ impl Accumulator {
         Self { kind, count: 0, sum: 0.0, best: Value::Undefined, is_spoiled: false, collected }
     }
 
-    /// The steps that taking a value is worth.
-    pub(crate) fn steps(&self, value: &Value) -> usize {
-        /// Bytes whose size is found in the time of one step.
-        const SIZE_STEP_BYTES: usize = 128;
-        match self.kind {
-            AggregateKind::MakeList => value.size() / SIZE_STEP_BYTES,
-            AggregateKind::MakeSet => value.size() / DIGEST_STEP_BYTES,
-            AggregateKind::Average
-            | AggregateKind::Count
-            | AggregateKind::CountIf
-            | AggregateKind::Max
-            | AggregateKind::Min
-            | AggregateKind::Sum => value.as_str().map_or(0, str::len) / compare::STEP_BYTES,
-        }
-    }
-
     /// Takes the argument of one more row; what is undefined does not count. Returns how many bytes
     /// are held for it, if it is kept beside others.
-    pub(crate) fn add(&mut self, value: &Value) -> usize {
+    pub(crate) fn add(&mut self, value: &Value, context: &mut Context) -> Result<usize> {
         if value.is_undefined() {
-            return 0;
+            return Ok(0);
         }
         if let Some(collected) = &mut self.collected {
-            return collected.add(self.kind, value);
+            let is_set = self.kind == AggregateKind::MakeSet;
+            let step_bytes = if is_set { DIGEST_STEP_BYTES } else { MEASURE_STEP_BYTES };
+            let measure = context.measure(value, step_bytes)?;
+            return Ok(collected.add(self.kind, value, measure.memory));
         }
+        context.spend(value.as_str().map_or(0, str::len) / compare::STEP_BYTES)?;
         match self.kind {
             AggregateKind::Count => self.count += 1,
             AggregateKind::CountIf => self.count += u64::from(value.is_true()),
@@ -77,7 +70,7 @@ impl Accumulator {
             AggregateKind::Max => self.keep(value, Ordering::Greater),
             AggregateKind::MakeList | AggregateKind::MakeSet => (),
         }
-        0
+        Ok(0)
     }
 
     fn keep(&mut self, value: &Value, wanted: Ordering) {
@@ -110,9 +103,7 @@ impl Accumulator {
 
     /// How many bytes are held for values that are kept beside others.
     pub(crate) fn size(&self) -> usize {
-        let Some(collected) = &self.collected else { return 0 };
-        let items = collected.items.iter().map(|it| held(self.kind, it));
-        items.sum()
+        self.collected.as_ref().map_or(0, |it| it.held)
     }
 
     /// The state as JSON, to go on with later.
@@ -153,26 +144,26 @@ impl Accumulator {
 }
 
 impl Collected {
-    fn add(&mut self, kind: AggregateKind, value: &Value) -> usize {
-        if kind == AggregateKind::MakeSet && !self.seen.insert(compare::digest(value)) {
+    /// Returns how many bytes are held for a value that takes up so much memory.
+    fn add(&mut self, kind: AggregateKind, value: &Value, memory: usize) -> usize {
+        let is_set = kind == AggregateKind::MakeSet;
+        if is_set && !self.seen.insert(compare::digest(value)) {
             return 0;
         }
         Arc::make_mut(&mut self.items).push(value.clone());
-        held(kind, value)
+        let held = if is_set { memory + SEEN_BYTES } else { memory };
+        self.held += held;
+        held
     }
 
     fn restore(kind: AggregateKind, saved: &Value) -> Option<Self> {
         let mut collected = Self::default();
         for text in saved.as_array()?.iter() {
             let text = Bytes::copy_from_slice(text.as_str()?.as_bytes());
-            collected.add(kind, &json::read(&text).ok()?);
+            let value = json::read(&text).ok()?;
+            let memory = Measure::of(&value, usize::MAX)?.memory;
+            collected.add(kind, &value, memory);
         }
         Some(collected)
     }
-}
-
-/// Bytes that are held for a value of a list or a set.
-fn held(kind: AggregateKind, value: &Value) -> usize {
-    let seen = if kind == AggregateKind::MakeSet { SEEN_BYTES } else { 0 };
-    value.memory() + seen
 }

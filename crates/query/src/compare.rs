@@ -11,24 +11,34 @@ pub(crate) const STEP_BYTES: usize = 256;
 /// Whether two values are the same: numbers by value, objects without regard to the order of their
 /// properties.
 pub(crate) fn equal(one: &Value, two: &Value) -> bool {
-    equal_within(one, two, &mut 0)
+    equal_within(one, two, &mut Steps { taken: 0, max: usize::MAX })
 }
 
-/// As [`equal`]; adds the steps it takes to `steps`, but for those of single values.
-fn equal_within(one: &Value, two: &Value, steps: &mut usize) -> bool {
+/// Steps of a comparison, but for those of single values.
+struct Steps {
+    taken: usize,
+    max: usize,
+}
+
+impl Steps {
+    /// Counts some; false if these are too many, and nobody looks further.
+    fn take(&mut self, steps: usize) -> bool {
+        self.taken = self.taken.saturating_add(steps);
+        self.taken <= self.max
+    }
+}
+
+/// As [`equal`], with the steps it takes.
+fn equal_within(one: &Value, two: &Value, steps: &mut Steps) -> bool {
     match (one, two) {
         (Value::Undefined, Value::Undefined) | (Value::Null, Value::Null) => true,
         (Value::Bool(one), Value::Bool(two)) => one == two,
         (Value::Number(one), Value::Number(two)) => one.as_double() == two.as_double(),
         (Value::String(one), Value::String(two)) => {
-            *steps += one.len().min(two.len()) / STEP_BYTES;
-            one == two
+            steps.take(one.len().min(two.len()) / STEP_BYTES) && one == two
         }
         (Value::Array(one), Value::Array(two)) => {
-            let mut is_same = |(one, two): (&_, &_)| {
-                *steps += 1;
-                equal_within(one, two, steps)
-            };
+            let mut is_same = |(one, two): (&_, &_)| steps.take(1) && equal_within(one, two, steps);
             one.len() == two.len() && one.iter().zip(two.iter()).all(&mut is_same)
         }
         (Value::Object(one), Value::Object(two)) => {
@@ -39,23 +49,22 @@ fn equal_within(one: &Value, two: &Value, steps: &mut usize) -> bool {
 }
 
 /// Objects of the same length are gone through side by side in the order of their names.
-fn equal_objects(one: &Object, two: &Object, steps: &mut usize) -> bool {
+fn equal_objects(one: &Object, two: &Object, steps: &mut Steps) -> bool {
     let (places, others) = (one.places(), two.places());
     // Sorting what is short is work as well.
-    *steps += 1;
-    places.iter().zip(others.iter()).all(|(place, other)| {
-        *steps += 1;
-        let ((name, value), (other_name, other)) = (one.at(*place), two.at(*other));
-        name == other_name && equal_within(value, other, steps)
-    })
+    steps.take(1)
+        && places.iter().zip(others.iter()).all(|(place, other)| {
+            let ((name, value), (other_name, other)) = (one.at(*place), two.at(*other));
+            steps.take(1) && name == other_name && equal_within(value, other, steps)
+        })
 }
 
 /// The result of `=`, and the steps it took: nothing is equal to what is undefined, nor different
-/// from it.
-pub(crate) fn equality(one: &Value, two: &Value) -> (Option<bool>, usize) {
-    let mut steps = 0;
+/// from it. After more steps than are left the result means nothing.
+pub(crate) fn equality(one: &Value, two: &Value, steps_left: usize) -> (Option<bool>, usize) {
+    let mut steps = Steps { taken: 0, max: steps_left };
     let is_defined = !one.is_undefined() && !two.is_undefined();
-    (is_defined.then(|| equal_within(one, two, &mut steps)), steps)
+    (is_defined.then(|| equal_within(one, two, &mut steps)), steps.taken)
 }
 
 /// The order that `<` asks for: none between different kinds, arrays or objects.

@@ -11,8 +11,9 @@ use millstream_core::Timestamp;
 use crate::ast::{Expression, Select, Step};
 use crate::error::{Error, Result};
 use crate::functions::Context;
+use crate::measure::MEASURE_STEP_BYTES;
 use crate::value::{Object, Value};
-use crate::{Limits, Parameters};
+use crate::{Limits, Parameters, json};
 
 /// Evaluates expressions, and queries within a document (see `select`).
 pub(crate) struct Evaluator<'a> {
@@ -212,11 +213,14 @@ impl<'a> Evaluator<'a> {
 
     /// Counts a value that is kept; refuses to keep more than was allowed.
     pub(crate) fn hold(&mut self, held: &mut usize, value: &Value) -> Result<()> {
-        /// Bytes whose size is found in the time of one step.
-        const STEP_BYTES: usize = 128;
-        self.context.spend(value.size() / STEP_BYTES)?;
-        *held += value.memory();
+        *held += self.context.measure(value, MEASURE_STEP_BYTES)?.memory;
         self.check_held(*held)
+    }
+
+    /// The value as JSON, unless that is longer than any row may be.
+    pub(crate) fn text(&mut self, value: &Value) -> Result<String> {
+        self.context.measure(value, MEASURE_STEP_BYTES)?;
+        Ok(json::to_string(value))
     }
 
     /// Refuses to hold more than was allowed.

@@ -15,6 +15,7 @@ use regex_lite::Regex;
 
 use crate::Limits;
 use crate::error::{Error, ErrorKind, Result};
+use crate::measure::Measure;
 use crate::value::Value;
 
 /// Longest string a function makes.
@@ -45,6 +46,7 @@ pub(crate) struct Context {
     /// Where `steps_left` may go down to before the next document.
     steps_floor: u64,
     document_steps_max: u64,
+    row_bytes_max: usize,
     /// Patterns by their modifiers and text.
     patterns: BTreeMap<String, Pattern>,
 }
@@ -125,10 +127,15 @@ impl std::fmt::Debug for Function {
 
 impl Context {
     pub(crate) fn new(now: Timestamp, limits: &Limits) -> Self {
-        let Limits { steps_max, document_steps_max, .. } = *limits;
-        let patterns = BTreeMap::new();
-        let mut context =
-            Self { now, steps_left: steps_max, steps_floor: 0, document_steps_max, patterns };
+        let Limits { steps_max, document_steps_max, row_bytes_max, .. } = *limits;
+        let mut context = Self {
+            now,
+            steps_left: steps_max,
+            steps_floor: 0,
+            document_steps_max,
+            row_bytes_max,
+            patterns: BTreeMap::new(),
+        };
         context.begin();
         context
     }
@@ -159,6 +166,25 @@ impl Context {
 
     pub(crate) fn steps_left(&self) -> u64 {
         self.steps_left
+    }
+
+    /// Steps that may be spent before the next document.
+    pub(crate) fn document_steps_left(&self) -> usize {
+        usize::try_from(self.steps_left - self.steps_floor).unwrap_or(usize::MAX)
+    }
+
+    /// Measures a value that is to be gone through, and counts that as a step for so many bytes of
+    /// its text. A value of which there is more than any row may have is refused.
+    pub(crate) fn measure(&mut self, value: &Value, step_bytes: usize) -> Result<Measure> {
+        let Some(measure) = Measure::of(value, self.row_bytes_max) else {
+            return Err(Error::too_large(format!(
+                "it makes a value that has more than {} bytes as JSON; select less, or repeat it \
+                 less often",
+                self.row_bytes_max
+            )));
+        };
+        self.spend(measure.text / step_bytes)?;
+        Ok(measure)
     }
 
     /// The strings joined; undefined if one is no string.

@@ -9,6 +9,7 @@ use crate::ast::Select;
 use crate::compare;
 use crate::error::Result;
 use crate::evaluate::Evaluator;
+use crate::measure::MEASURE_STEP_BYTES;
 use crate::value::Value;
 
 /// What remembering a row costs that is to be told from others.
@@ -66,6 +67,8 @@ pub(crate) struct Row {
     pub(crate) value: Value,
     /// What tells it from others, where that is asked for.
     digest: u128,
+    /// What it was counted as: its keys alone before it is kept.
+    memory: usize,
 }
 
 /// Where a row came from.
@@ -131,15 +134,16 @@ impl Gathered {
             return Ok(());
         }
         let mut keys = Vec::with_capacity(select.order_by.len());
+        let mut memory = 0;
         for item in &select.order_by {
             let key = evaluator.value(&item.expression)?;
             // It will be compared with others.
-            evaluator.context.spend(key.size() / ORDER_STEP_BYTES)?;
+            memory += evaluator.context.measure(&key, ORDER_STEP_BYTES)?.memory;
             keys.push(key);
         }
         let mut digest = 0;
         if select.is_distinct {
-            evaluator.context.spend(value.size() / DIGEST_STEP_BYTES)?;
+            evaluator.context.measure(&value, DIGEST_STEP_BYTES)?;
             digest = compare::digest(&value);
             // What has passed already need not be remembered.
             if self.is_by_value && self.is_passed(&keys, &Place::of(digest), select) {
@@ -165,7 +169,8 @@ impl Gathered {
             true => Place::of(digest),
             false => Place { row, ..place.clone() },
         };
-        self.hold(select, evaluator, Row { keys, place, document, value, digest })
+        let row = Row { keys, place, document, value, digest, memory };
+        self.hold(select, evaluator, row)
     }
 
     /// Whether a row does not lie behind where rows begin.
@@ -178,7 +183,7 @@ impl Gathered {
         if self.is_by_value {
             self.seen = self.rows.iter().map(|it| it.digest).collect();
         }
-        let rows: usize = self.rows.iter().map(Row::memory).sum();
+        let rows: usize = self.rows.iter().map(|it| it.memory).sum();
         self.held = rows + self.seen.len() * SEEN_BYTES;
         self.kept = self.held;
     }
@@ -187,14 +192,22 @@ impl Gathered {
         if self.is_passed(&row.keys, &row.place, select) {
             return Ok(());
         }
-        let row = match self.is_last {
-            true => Row { value: row.value.compacted(), ..row },
-            false => row,
-        };
-        self.held += row.memory() - row.value.memory();
-        evaluator.hold(&mut self.held, &row.value)?;
+        let row = self.held_row(evaluator, row)?;
         self.rows.push(row);
         Ok(())
+    }
+
+    /// The row as it is kept, and counted.
+    fn held_row(&mut self, evaluator: &mut Evaluator<'_>, row: Row) -> Result<Row> {
+        let value = match self.is_last {
+            true => row.value.compacted(),
+            false => row.value,
+        };
+        let measure = evaluator.context.measure(&value, MEASURE_STEP_BYTES)?;
+        let memory = row.memory + measure.memory + size_of::<Row>();
+        self.held += memory;
+        evaluator.check_held(self.held)?;
+        Ok(Row { value, memory, ..row })
     }
 
     fn take_into_group(
@@ -206,7 +219,7 @@ impl Gathered {
         let mut keys = Vec::with_capacity(select.group_by.len());
         for expression in &select.group_by {
             let key = evaluator.value(expression)?;
-            evaluator.context.spend(key.size() / DIGEST_STEP_BYTES)?;
+            evaluator.context.measure(&key, DIGEST_STEP_BYTES)?;
             keys.push(key);
         }
         let key = GroupKey::new(keys);
@@ -219,11 +232,15 @@ impl Gathered {
                 return Ok(());
             }
             let bindings = evaluator.bindings.clone();
-            // Only what is grouped by is looked at again, but it lies within the whole.
-            let size: usize = bindings.iter().map(Value::size).sum();
             let document = place.document.clone();
-            let size = size + document.0.len() + document.1.len() + 64;
-            let size = if select.group_by.is_empty() { 0 } else { size };
+            let mut size = 0;
+            if !select.group_by.is_empty() {
+                size += document.0.len() + document.1.len() + 64;
+                // Only what is grouped by is looked at again, but it lies within the whole.
+                for binding in &bindings {
+                    size += evaluator.context.measure(binding, MEASURE_STEP_BYTES)?.text;
+                }
+            }
             self.held += size;
             let accumulators = accumulators(select);
             self.groups.insert(key.clone(), Group { bindings, document, accumulators, size });
@@ -234,8 +251,7 @@ impl Gathered {
             let value = evaluator.value(&aggregate.argument)?;
             if let Some(group) = self.groups.get_mut(&key) {
                 let accumulator = &mut group.accumulators[number];
-                evaluator.context.spend(accumulator.steps(&value))?;
-                let held = accumulator.add(&value);
+                let held = accumulator.add(&value, &mut evaluator.context)?;
                 group.size += held;
                 self.held += held;
             }
@@ -293,18 +309,22 @@ impl Gathered {
             let row = evaluator.group_row(select);
             evaluator.aggregates.pop();
             let (keys, value) = row?;
-            // Lists can be much longer than what an item has.
-            let compared: usize = keys.iter().map(Value::size).sum();
-            evaluator.context.spend(compared / ORDER_STEP_BYTES)?;
+            self.held -= group.size;
+            // Where nothing else is asked for, rows come by what they are grouped by.
+            let keys = if select.order_by.is_empty() { key.keys.clone() } else { keys };
+            let mut memory = 0;
+            for key in &keys {
+                // Lists can be much longer than what an item has.
+                memory += evaluator.context.measure(key, ORDER_STEP_BYTES)?.memory;
+            }
             if select.is_distinct {
-                evaluator.context.spend(value.size() / DIGEST_STEP_BYTES)?;
+                evaluator.context.measure(&value, DIGEST_STEP_BYTES)?;
             }
             let is_new = !select.is_distinct || self.seen.insert(compare::digest(&value));
             if is_new && !value.is_undefined() {
-                // Where nothing else is asked for, rows come by what they are grouped by.
-                let keys = if select.order_by.is_empty() { key.keys.clone() } else { keys };
                 let (place, document, digest) = (key.place(), group.document, key.digest);
-                rows.push(Row { keys, place, document, value, digest });
+                let row = Row { keys, place, document, value, digest, memory };
+                rows.push(self.held_row(evaluator, row)?);
             }
         }
         rows.sort_by(|one, two| compare_keys(&one.keys, &two.keys, select));
@@ -338,10 +358,6 @@ impl Row {
     pub(crate) fn compare(&self, other: &Self, select: &Select) -> Ordering {
         compare_keys(&self.keys, &other.keys, select)
             .then_with(|| directed(self.place.cmp(&other.place), select))
-    }
-
-    pub(crate) fn memory(&self) -> usize {
-        self.value.memory() + self.keys.iter().map(Value::memory).sum::<usize>() + size_of::<Self>()
     }
 }
 

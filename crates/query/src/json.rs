@@ -123,6 +123,16 @@ fn write_object(object: &Object, out: &mut String) {
     });
 }
 
+/// How many bytes [`write_string`] appends.
+pub(crate) fn string_bytes(text: &str) -> usize {
+    let added = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 1,
+        0..b' ' => 5,
+        _ => 0,
+    };
+    text.len() + 2 + text.bytes().map(added).sum::<usize>()
+}
+
 /// Appends a string with its quotes.
 pub(crate) fn write_string(text: &str, out: &mut String) {
     out.push('"');
@@ -413,6 +423,15 @@ mod tests {
         check(r#" {"a" : 1.50, "a" : [2]} "#, r#"{"a" : 1.50, "a" : [2]}"#);
         check(r#"["\u00e4\ud83d\ude00\n\u0001\"\\"]"#, "[\"ä😀\\n\\u0001\\\"\\\\\"]");
         check(r#"["\ud83d"]"#, "[\"\u{fffd}\"]");
+    }
+
+    #[test]
+    fn the_bytes_of_a_string_are_those_that_are_written() {
+        for text in ["", "ä😀", "\n\r\t\"\\/", "\u{0}\u{8}\u{1f} \u{7f}"] {
+            let mut out = String::new();
+            write_string(text, &mut out);
+            assert_eq!(string_bytes(text), out.len(), "{text:?}");
+        }
     }
 
     #[test]

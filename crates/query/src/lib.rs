@@ -82,6 +82,7 @@ pub mod fuzzing;
 mod gather;
 mod json;
 mod lexer;
+mod measure;
 mod page;
 mod parameters;
 mod parser;

@@ -58,6 +58,10 @@ pub struct Limits {
     /// Bytes of memory that rows of a query which sorts or groups, lists and sets may take up.
     /// Default: 64 MiB.
     pub held_bytes_max: usize,
+    /// Bytes that one row may have as JSON; more is refused, and so is a value of more bytes that
+    /// is compared, told from others or kept. A row may be longer than `bytes_max`; this guards
+    /// against one that repeats a value very often. Default: 64 MiB.
+    pub row_bytes_max: usize,
     /// Bytes a continuation should have at most; SDKs of JavaScript ask for 1024. It may be longer
     /// if ids and keys are. Default: 8192.
     pub continuation_bytes_max: usize,
@@ -187,6 +191,7 @@ impl Default for Limits {
             steps_max: 400_000_000,
             document_steps_max: 20_000_000,
             held_bytes_max: 64 * 1024 * 1024,
+            row_bytes_max: 64 * 1024 * 1024,
             continuation_bytes_max: 8192,
         }
     }

@@ -131,44 +131,6 @@ impl Value {
         let by_name = object.by_name.clone();
         Self::object(Object { entries: entries.collect(), by_name, raw: None })
     }
-
-    /// About how many bytes the value has as JSON.
-    pub(crate) fn size(&self) -> usize {
-        const NUMBER_BYTES: usize = 8;
-        match self {
-            Self::Undefined => 0,
-            Self::Null | Self::Bool(_) => 4,
-            Self::Number(number) => number.text.as_ref().map_or(NUMBER_BYTES, |it| it.len()),
-            Self::String(text) => text.len() + 2,
-            Self::Array(items) => items.iter().map(|it| it.size() + 1).sum::<usize>() + 2,
-            Self::Object(object) => match &object.raw {
-                Some(raw) => raw.len(),
-                None => {
-                    object.iter().map(|(name, it)| name.len() + it.size() + 4).sum::<usize>() + 2
-                }
-            },
-        }
-    }
-}
-
-impl Value {
-    /// About how many bytes of memory the value takes up. What it shares with others counts as its
-    /// own.
-    pub(crate) fn memory(&self) -> usize {
-        let below = match self {
-            Self::Undefined | Self::Null | Self::Bool(_) => 0,
-            Self::Number(number) => number.text.as_ref().map_or(0, |it| it.len()),
-            Self::String(text) => text.len(),
-            Self::Array(items) => items.iter().map(Self::memory).sum(),
-            Self::Object(object) => {
-                let entries = object
-                    .iter()
-                    .map(|(name, it)| size_of::<Arc<str>>() + name.len() + it.memory());
-                object.raw.as_ref().map_or(0, Bytes::len) + entries.sum::<usize>()
-            }
-        };
-        size_of::<Self>() + below
-    }
 }
 
 /// 2^53, up to which a double holds every integer.
@@ -209,6 +171,11 @@ impl Number {
 
     pub(crate) fn as_double(&self) -> f64 {
         self.double
+    }
+
+    /// The spelling, if it is not what the double would be written as.
+    pub(crate) fn text(&self) -> Option<&str> {
+        self.text.as_deref()
     }
 
     fn as_long(&self) -> Option<i64> {

@@ -47,7 +47,8 @@ impl Evaluator<'_> {
 
     /// The result of `=`. Large values take more than one step.
     pub(crate) fn equality(&mut self, left: &Value, right: &Value) -> Result<Option<bool>> {
-        let (is_equal, steps) = compare::equality(left, right);
+        let steps_left = self.context.document_steps_left();
+        let (is_equal, steps) = compare::equality(left, right, steps_left);
         self.context.spend(steps)?;
         Ok(is_equal)
     }

@@ -69,7 +69,7 @@ fn contains(context: &mut Context, arguments: &[Value]) -> Result<Value> {
         return Ok(Value::Undefined);
     }
     // Properties are looked up by their names if any part will do.
-    context.spend(array.size() / if is_partial { 2 } else { 8 })?;
+    context.measure(array, if is_partial { 2 } else { 8 })?;
     let fits = if is_partial { is_part } else { compare::equal };
     Ok(Value::Bool(items.iter().any(|it| fits(wanted, it))))
 }
@@ -88,7 +88,8 @@ fn is_part(part: &Value, whole: &Value) -> bool {
 fn contains_several(context: &mut Context, arguments: &[Value], is_all: bool) -> Result<Value> {
     let [array, wanted @ ..] = arguments else { return Ok(Value::Undefined) };
     let Some(items) = array.as_array() else { return Ok(Value::Undefined) };
-    context.spend((array.size() / 8).saturating_mul(wanted.len()))?;
+    let measure = context.measure(array, 8)?;
+    context.spend((measure.text / 8).saturating_mul(wanted.len()))?;
     let is_there = |wanted: &Value| {
         let is_defined = !wanted.is_undefined();
         is_defined.then(|| items.iter().any(|it| compare::equal(wanted, it)))
@@ -207,7 +208,9 @@ fn set_equal(context: &mut Context, arguments: &[Value]) -> Result<Value> {
     let (Some(one), Some(two)) = (one.as_array(), two.as_array()) else {
         return Ok(Value::Undefined);
     };
-    context.spend(arguments.iter().map(Value::size).sum())?;
+    for argument in arguments {
+        context.measure(argument, 1)?;
+    }
     let set = |items: &[Value]| items.iter().map(compare::digest).collect::<BTreeSet<_>>();
     Ok(Value::Bool(set(one) == set(two)))
 }
@@ -221,7 +224,9 @@ fn sets(
     let (Some(one), Some(two)) = (one.as_array(), two.as_array()) else {
         return Ok(Value::Undefined);
     };
-    context.spend(arguments.iter().map(Value::size).sum())?;
+    for argument in arguments {
+        context.measure(argument, 1)?;
+    }
     Ok(Value::array(operate(one, two)))
 }
 

@@ -302,8 +302,8 @@ fn to_string(context: &mut Context, arguments: &[Value]) -> Result<Value> {
         None | Some(Value::Undefined) => Value::Undefined,
         Some(Value::String(text)) => Value::String(text.clone()),
         Some(other) => {
-            context.spend(other.size() / 8)?;
-            context.check_string(other.size())?;
+            let measure = context.measure(other, 8)?;
+            context.check_string(measure.text)?;
             Value::string(json::to_plain_string(other))
         }
     })

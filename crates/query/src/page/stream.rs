@@ -6,13 +6,13 @@
 
 use std::ops::ControlFlow;
 
+use crate::Page;
 use crate::continuation::{Position, State};
 use crate::error::{Error, Result};
 use crate::evaluate::Evaluator;
 use crate::page::reader::{Batch, Pace, Reader};
 use crate::page::{Run, identity};
 use crate::select::{Stage, window};
-use crate::{Page, json};
 
 /// How a page ended within a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,13 +75,13 @@ pub(crate) async fn page(
                 );
             let mut rows = 0;
             let mut end = None;
-            let _ = evaluator.feed(&mut stages, &document, &place, &mut |_, value| {
+            let _ = evaluator.feed(&mut stages, &document, &place, &mut |evaluator, value| {
                 rows += 1;
                 if rows <= skipped {
                     return Ok(ControlFlow::Continue(()));
                 }
                 end = match is_seen {
-                    true => making.take(run, rows, || json::to_string(&value)),
+                    true => making.take(run, rows, || evaluator.text(&value))?,
                     false => making.pass(),
                 };
                 Ok(if end.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
@@ -147,23 +147,28 @@ impl Making {
     }
 
     /// Takes a row; `rows` counts those of its document with this one.
-    fn take(&mut self, run: &Run<'_>, rows: u64, text: impl FnOnce() -> String) -> Option<End> {
+    fn take(
+        &mut self,
+        run: &Run<'_>,
+        rows: u64,
+        text: impl FnOnce() -> Result<String>,
+    ) -> Result<Option<End>> {
         if self.passed < self.offset {
             self.passed += 1;
-            return None;
+            return Ok(None);
         }
         if self.is_full(run) {
-            return Some(End::Full(rows - 1));
+            return Ok(Some(End::Full(rows - 1)));
         }
-        let text = text();
+        let text = text()?;
         // A row that does not fit waits for the next page, unless it would fit no page.
         let is_too_large = run.limits.bytes_max < self.bytes.saturating_add(text.len());
         if is_too_large && !self.page.rows.is_empty() {
-            return Some(End::Full(rows - 1));
+            return Ok(Some(End::Full(rows - 1)));
         }
         self.bytes += text.len();
         self.page.rows.push(text);
-        self.pass()
+        Ok(self.pass())
     }
 
     /// Counts a row.

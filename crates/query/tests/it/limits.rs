@@ -131,3 +131,71 @@ fn aggregates_within_each_other_take_no_more_time_than_others() {
     let query = format!("SELECT VALUE {} FROM c WHERE {} != ''", nested(40), nested(40));
     assert_eq!(run(&large(1), &query, steps(1000)).unwrap(), ["\"0\""]);
 }
+
+/// A source with one value of an item, which nests another in itself so often.
+fn doubled(levels: usize, value: &str) -> String {
+    let inner = (0..levels).fold(format!("SELECT VALUE {value} FROM c"), |inner, _| {
+        format!("SELECT VALUE [x, x] FROM ({inner}) AS x")
+    });
+    format!("({inner}) AS x")
+}
+
+#[test]
+fn a_row_has_a_limit_however_short_its_query_is() {
+    let harness = large(1);
+    let limits = |row_bytes_max| Limits { row_bytes_max, ..steps(20_000_000) };
+    let check = |query: &str| {
+        let error = run(&harness, query, limits(1_000_000)).unwrap_err();
+        let expected = "could not run the query: it makes a value that has more than 1000000 bytes \
+                        as JSON; select less, or repeat it less often";
+        assert_eq!(error.report(), expected, "{query}");
+        assert_eq!(error.kind(), ErrorKind::TooLarge, "{query}");
+    };
+    // The string has 100 KB.
+    let repeated = |times: usize| format!("[{}]", vec!["c.s"; times].join(","));
+    let rows = |query: &str| run(&harness, query, limits(1_000_000)).unwrap();
+    assert_eq!(rows(&format!("SELECT VALUE {} FROM c", repeated(9)))[0].len(), 900_028);
+    check(&format!("SELECT VALUE {} FROM c", repeated(11)));
+    check(&format!("SELECT {} AS s FROM c", repeated(11)));
+    check(&format!("SELECT VALUE {} FROM c ORDER BY c.id", repeated(11)));
+    check(&format!("SELECT DISTINCT VALUE {} FROM c", repeated(11)));
+    check(&format!("SELECT VALUE {} FROM c GROUP BY c.s", repeated(11)));
+    check(&format!("SELECT {} AS s, MAX(c.id) AS m FROM c GROUP BY c.s", repeated(11)));
+    check(&format!("SELECT VALUE MAKELIST({}) FROM c", repeated(11)));
+    check(&format!("SELECT VALUE [MAKELIST({0}), MAKELIST({0})] FROM c", repeated(6)));
+    // What is not gone through may be as long as it likes.
+    assert_eq!(rows(&format!("SELECT VALUE ARRAY_LENGTH({}) FROM c", repeated(11))), ["11"]);
+    // What is escaped is longer than it is in memory.
+    let escaped = vec!["REPLICATE('\\u0001', 10000)"; 20].join(",");
+    check(&format!("SELECT VALUE [{escaped}] FROM c"));
+}
+
+#[test]
+fn a_value_of_more_parts_than_can_be_counted_is_refused() {
+    let harness = large(1);
+    let from = doubled(60, "c.id");
+    for query in [
+        format!("SELECT VALUE x FROM {from}"),
+        format!("SELECT x FROM {from}"),
+        format!("SELECT VALUE x FROM {from} ORDER BY x"),
+        format!("SELECT VALUE 1 FROM {from} ORDER BY x"),
+        format!("SELECT DISTINCT VALUE x FROM {from}"),
+        format!("SELECT VALUE COUNT(1) FROM {from} GROUP BY x"),
+        format!("SELECT VALUE MAKESET(x) FROM {from}"),
+        format!("SELECT VALUE ARRAY_CONTAINS(x, 1) FROM {from}"),
+        format!("SELECT VALUE SetUnion(x, x) FROM {from}"),
+        format!("SELECT VALUE TOSTRING(x) FROM {from}"),
+        format!("SELECT VALUE ARRAY(SELECT VALUE x) FROM {from}"),
+        format!("SELECT VALUE MAKELIST(x) FROM (SELECT VALUE MAKELIST(x) FROM {from}) AS x"),
+    ] {
+        let report = run(&harness, &query, steps(1_000_000)).unwrap_err().report();
+        assert!(report.contains("it makes a value that has more than"), "{report}: {query}");
+    }
+    for empty in ["[]", "{}", "''"] {
+        let query = format!("SELECT VALUE x FROM {}", doubled(60, empty));
+        let report = run(&harness, &query, steps(1_000_000)).unwrap_err().report();
+        assert!(report.contains("it makes a value that has more than"), "{report}: {query}");
+    }
+    check_refused(&harness, &format!("SELECT VALUE x = x FROM {from}"), steps(1_000_000));
+    check_refused(&harness, &format!("SELECT VALUE x IN (x) FROM {from}"), steps(1_000_000));
+}

@@ -1,0 +1,76 @@
+//! How large a value is: as text, and in memory.
+
+use std::sync::Arc;
+
+use crate::json;
+use crate::value::{Object, Value};
+
+/// Bytes of text that are measured, or written, in the time of one step of evaluation.
+pub(crate) const MEASURE_STEP_BYTES: usize = 128;
+
+/// About how many bytes a value takes up. What several parts share counts for each of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Measure {
+    /// As JSON.
+    pub(crate) text: usize,
+    pub(crate) memory: usize,
+}
+
+impl Measure {
+    /// Measures a value; none if its text is longer than that. Nobody looks further then, since
+    /// queries within each other can make a value of more parts than could ever be counted.
+    pub(crate) fn of(value: &Value, text_bytes_max: usize) -> Option<Self> {
+        let mut measure = Self::default();
+        measure.add(value, text_bytes_max).then_some(measure)
+    }
+
+    /// Adds a value; false if that is too much.
+    fn add(&mut self, value: &Value, text_bytes_max: usize) -> bool {
+        const NUMBER_BYTES: usize = 8;
+        self.memory += size_of::<Value>();
+        let (text, memory) = match value {
+            Value::Undefined => (0, 0),
+            Value::Null | Value::Bool(_) => (4, 0),
+            Value::Number(number) => match number.text() {
+                Some(text) => (text.len(), text.len()),
+                None => (NUMBER_BYTES, 0),
+            },
+            Value::String(text) => (json::string_bytes(text), text.len()),
+            Value::Array(items) => {
+                self.text += 2;
+                let is_whole = items.iter().all(|it| {
+                    self.text += 1;
+                    self.add(it, text_bytes_max)
+                });
+                return is_whole && self.text <= text_bytes_max;
+            }
+            Value::Object(object) => return self.add_object(object, text_bytes_max),
+        };
+        self.memory += memory;
+        self.text = self.text.saturating_add(text);
+        self.text <= text_bytes_max
+    }
+
+    fn add_object(&mut self, object: &Object, text_bytes_max: usize) -> bool {
+        let Some(raw) = object.raw() else {
+            self.text += 2;
+            let mut properties = object.iter();
+            let is_whole = properties.all(|it| self.add_property(it, text_bytes_max));
+            return is_whole && self.text <= text_bytes_max;
+        };
+        // A document is written as it is spelled, and its parts are nobody else's.
+        let text = self.text.saturating_add(raw.len());
+        object.iter().for_each(|property| {
+            self.add_property(property, usize::MAX);
+        });
+        self.memory += raw.len();
+        self.text = text;
+        self.text <= text_bytes_max
+    }
+
+    fn add_property(&mut self, (name, value): (&Arc<str>, &Value), text_bytes_max: usize) -> bool {
+        self.text = self.text.saturating_add(name.len() + 4);
+        self.memory += size_of_val(name) + name.len();
+        self.add(value, text_bytes_max)
+    }
+}
