@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::aggregate::Accumulator;
-use crate::ast::Select;
+use crate::ast::{Expression, Select};
 use crate::compare;
 use crate::error::Result;
 use crate::evaluate::Evaluator;
@@ -96,7 +96,7 @@ struct Group {
     document: Arc<(String, String)>,
     accumulators: Vec<Accumulator>,
     /// What it was counted as.
-    size: usize,
+    memory: usize,
 }
 
 /// The rows of a query, and the last group of those that were kept if there were more.
@@ -110,7 +110,7 @@ impl Gathered {
     pub(crate) fn with_accumulators(accumulators: Vec<Accumulator>) -> Self {
         let document = Place::nowhere().document;
         let held = accumulators.iter().map(Accumulator::size).sum();
-        let group = Group { bindings: Vec::new(), document, accumulators, size: held };
+        let group = Group { bindings: Vec::new(), document, accumulators, memory: held };
         let groups = BTreeMap::from([(GroupKey::new(Vec::new()), group)]);
         Self { groups, held, ..Self::default() }
     }
@@ -217,9 +217,12 @@ impl Gathered {
         place: &Place,
     ) -> Result<()> {
         let mut keys = Vec::with_capacity(select.group_by.len());
+        let mut memory = 0;
         for expression in &select.group_by {
             let key = evaluator.value(expression)?;
-            evaluator.context.measure(&key, DIGEST_STEP_BYTES)?;
+            let measure = evaluator.context.measure(&key, DIGEST_STEP_BYTES)?;
+            // What lies within the bindings is counted with them.
+            memory += if is_bound(expression) { 0 } else { measure.memory };
             keys.push(key);
         }
         let key = GroupKey::new(keys);
@@ -232,18 +235,18 @@ impl Gathered {
                 return Ok(());
             }
             let bindings = evaluator.bindings.clone();
-            let document = place.document.clone();
-            let mut size = 0;
+            let (document, accumulators) = (place.document.clone(), accumulators(select));
             if !select.group_by.is_empty() {
-                size += document.0.len() + document.1.len() + 64;
+                memory += document.0.len() + document.1.len();
+                memory += size_of::<(GroupKey, Group)>() + size_of_val(&*key.keys);
+                memory += size_of_val(&*accumulators);
                 // Only what is grouped by is looked at again, but it lies within the whole.
                 for binding in &bindings {
-                    size += evaluator.context.measure(binding, MEASURE_STEP_BYTES)?.text;
+                    memory += evaluator.context.measure(binding, MEASURE_STEP_BYTES)?.memory;
                 }
             }
-            self.held += size;
-            let accumulators = accumulators(select);
-            self.groups.insert(key.clone(), Group { bindings, document, accumulators, size });
+            self.held += memory;
+            self.groups.insert(key.clone(), Group { bindings, document, accumulators, memory });
             self.cut();
             evaluator.check_held(self.held)?;
         }
@@ -252,7 +255,7 @@ impl Gathered {
             if let Some(group) = self.groups.get_mut(&key) {
                 let accumulator = &mut group.accumulators[number];
                 let held = accumulator.add(&value, &mut evaluator.context)?;
-                group.size += held;
+                group.memory += held;
                 self.held += held;
             }
             evaluator.check_held(self.held)?;
@@ -271,7 +274,7 @@ impl Gathered {
             return;
         }
         if let Some((_, dropped)) = self.groups.pop_last() {
-            self.held -= dropped.size;
+            self.held -= dropped.memory;
             self.is_cut = true;
         }
     }
@@ -295,7 +298,7 @@ impl Gathered {
         if select.group_by.is_empty() && self.groups.is_empty() {
             let (bindings, accumulators) = (evaluator.bindings.clone(), accumulators(select));
             let document = Place::nowhere().document;
-            let group = Group { bindings, document, accumulators, size: 0 };
+            let group = Group { bindings, document, accumulators, memory: 0 };
             self.groups.insert(GroupKey::new(Vec::new()), group);
         }
         let last = self.groups.last_key_value().map(|it| it.0.clone());
@@ -309,7 +312,7 @@ impl Gathered {
             let row = evaluator.group_row(select);
             evaluator.aggregates.pop();
             let (keys, value) = row?;
-            self.held -= group.size;
+            self.held -= group.memory;
             // Where nothing else is asked for, rows come by what they are grouped by.
             let keys = if select.order_by.is_empty() { key.keys.clone() } else { keys };
             let mut memory = 0;
@@ -426,6 +429,12 @@ pub(crate) fn compare_keys(one: &[Value], two: &[Value], select: &Select) -> Ord
 pub(crate) fn directed(order: Ordering, select: &Select) -> Ordering {
     let is_descending = select.order_by.first().is_some_and(|it| it.is_descending);
     if is_descending { order.reverse() } else { order }
+}
+
+/// Whether the value lies within one of the bindings.
+fn is_bound(expression: &Expression) -> bool {
+    let base = if let Expression::Path { base, .. } = expression { base } else { expression };
+    matches!(base, Expression::Name { .. })
 }
 
 fn accumulators(select: &Select) -> Vec<Accumulator> {

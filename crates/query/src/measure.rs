@@ -8,6 +8,9 @@ use crate::value::{Object, Value};
 /// Bytes of text that are measured, or written, in the time of one step of evaluation.
 pub(crate) const MEASURE_STEP_BYTES: usize = 128;
 
+/// What counts the owners of a value that can be shared.
+const SHARED_BYTES: usize = size_of::<usize>() * 2;
+
 /// About how many bytes a value takes up. What several parts share counts for each of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Measure {
@@ -32,11 +35,13 @@ impl Measure {
             Value::Undefined => (0, 0),
             Value::Null | Value::Bool(_) => (4, 0),
             Value::Number(number) => match number.text() {
-                Some(text) => (text.len(), text.len()),
+                Some(text) => (text.len(), SHARED_BYTES + text.len()),
                 None => (NUMBER_BYTES, 0),
             },
-            Value::String(text) => (json::string_bytes(text), text.len()),
+            Value::String(text) => (json::string_bytes(text), SHARED_BYTES + text.len()),
             Value::Array(items) => {
+                let unused = items.capacity() - items.len();
+                self.memory += SHARED_BYTES + size_of_val(&**items) + unused * size_of::<Value>();
                 self.text += 2;
                 let is_whole = items.iter().all(|it| {
                     self.text += 1;
@@ -52,6 +57,7 @@ impl Measure {
     }
 
     fn add_object(&mut self, object: &Object, text_bytes_max: usize) -> bool {
+        self.memory += SHARED_BYTES + object.memory();
         let Some(raw) = object.raw() else {
             self.text += 2;
             let mut properties = object.iter();
@@ -70,7 +76,30 @@ impl Measure {
 
     fn add_property(&mut self, (name, value): (&Arc<str>, &Value), text_bytes_max: usize) -> bool {
         self.text = self.text.saturating_add(name.len() + 4);
-        self.memory += size_of_val(name) + name.len();
+        self.memory += SHARED_BYTES + name.len();
         self.add(value, text_bytes_max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_is_counted() {
+        let memory = |text: &'static str| {
+            let value = json::read(&bytes::Bytes::from_static(text.as_bytes())).unwrap();
+            Measure::of(&value.element(0), 1000).unwrap().memory
+        };
+        // On machines of 64 bits: the value itself, two counts, and what they count.
+        assert_eq!(memory("[null]"), 32);
+        assert_eq!(memory("[1]"), 32);
+        assert_eq!(memory("[\"abc\"]"), 32 + 16 + 3);
+        assert_eq!(memory("[1.50]"), 32 + 16 + 4);
+        assert_eq!(memory("[[]]"), 32 + 16 + 24);
+        assert_eq!(memory("[{}]"), 32 + 16 + 80);
+        // There is room for more than one.
+        assert!((32 + 16 + 24 + 32..250).contains(&memory("[[null]]")));
+        assert!((32 + 16 + 80 + 48 + 16..450).contains(&memory("[{\"a\":null}]")));
     }
 }

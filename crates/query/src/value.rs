@@ -311,6 +311,13 @@ impl Object {
         self.entries.len()
     }
 
+    /// Bytes it takes up without its text, its names and its values.
+    pub(crate) fn memory(&self) -> usize {
+        let entries = self.entries.capacity() * size_of::<(Arc<str>, Value)>();
+        let values = self.entries.len() * size_of::<Value>();
+        size_of::<Self>() + entries - values + self.by_name.capacity() * size_of::<usize>()
+    }
+
     pub(crate) fn raw(&self) -> Option<&Bytes> {
         self.raw.as_ref()
     }

@@ -319,7 +319,7 @@ fn a_page_keeps_no_more_than_it_returns() {
     let harness = Harness::new(&["/pk"], &(0..1000).map(document).collect::<Vec<_>>());
     // All documents have more than 300 KiB, and twice that in memory; what was told apart takes 32
     // bytes of each.
-    let limits = Limits { held_bytes_max: 180 * 1024, ..Limits::items(40) };
+    let limits = Limits { held_bytes_max: 240 * 1024, ..Limits::items(40) };
     let check = |query: &str, rows: usize| {
         let query = Query::parse(query).unwrap();
         let found = harness.all(&query, &Parameters::default(), &Scope::all(), limits).unwrap();
@@ -346,6 +346,29 @@ fn what_takes_more_memory_than_text_counts_as_such() {
         let query = Query::parse(query).unwrap();
         let refused = harness.page(&query, &harness.request().with_limits(limits)).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::TooLarge, "{}", query.text());
+    }
+}
+
+#[test]
+fn groups_take_up_no_more_memory_than_is_allowed() {
+    let zeros = vec!["0"; 10_000].join(",");
+    let twenty = vec!["0"; 20].join(",");
+    let document = |n: u32| format!(r#"{{"id":"{n}","pk":"p","v":[{n},{zeros}],"w":[{twenty}]}}"#);
+    let harness = Harness::new(&["/pk"], &(0..30).map(document).collect::<Vec<_>>());
+    let limits = Limits { held_bytes_max: 4 * 1024 * 1024, ..Limits::items(40) };
+    for query in [
+        // The text of all arrays has 600 KB.
+        "SELECT VALUE COUNT(1) FROM c GROUP BY c.v",
+        // What is grouped by may be in no item.
+        "SELECT VALUE COUNT(1) FROM c GROUP BY ARRAY(SELECT VALUE CONCAT(c.id, \
+         REPLICATE('x', 10000)) FROM i IN c.w)",
+        "SELECT VALUE COUNT(1) FROM c GROUP BY [ARRAY(SELECT VALUE CONCAT(c.id, \
+         REPLICATE('x', 10000)) FROM i IN c.w)][0]",
+    ] {
+        let query = Query::parse(query).unwrap();
+        let refused = harness.page(&query, &harness.request().with_limits(limits)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::TooLarge, "{}", query.text());
+        assert!(refused.report().contains("its rows take up more than"), "{}", refused.report());
     }
 }
 
