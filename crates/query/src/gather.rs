@@ -200,7 +200,7 @@ impl Gathered {
     /// The row as it is kept, and counted.
     fn held_row(&mut self, evaluator: &mut Evaluator<'_>, row: Row) -> Result<Row> {
         let value = match self.is_last {
-            true => row.value.compacted(),
+            true => row.value.compacted(|it| evaluator.text(it))?,
             false => row.value,
         };
         let measure = evaluator.context.measure(&value, MEASURE_STEP_BYTES)?;

@@ -113,23 +113,23 @@ impl Value {
         self.as_array().and_then(|items| items.get(index)).cloned().unwrap_or_default()
     }
 
-    /// The value without what only somebody who looks into it needs: documents, also as properties,
-    /// are their text.
-    pub(crate) fn compacted(self) -> Self {
-        let Self::Object(object) = &self else { return self };
-        if let Some(raw) = &object.raw {
-            return Self::object(Object::default().with_raw(raw.clone()));
-        }
-        let raw = |value: &Self| value.as_object().and_then(|it| it.raw.clone());
-        if object.iter().all(|(_, value)| raw(value).is_none()) {
-            return self;
-        }
-        let entries = object.iter().map(|(name, value)| {
-            let short = raw(value).map(|it| Self::object(Object::default().with_raw(it)));
-            (name.clone(), short.unwrap_or_else(|| value.clone()))
-        });
-        let by_name = object.by_name.clone();
-        Self::object(Object { entries: entries.collect(), by_name, raw: None })
+    /// A value that nobody looks into any more, but writes: of what has parts the text alone, which
+    /// takes up much less memory. `text` makes it where the value is not a document, which has it.
+    pub(crate) fn compacted<E>(
+        self,
+        text: impl FnOnce(&Self) -> Result<String, E>,
+    ) -> Result<Self, E> {
+        let raw = match &self {
+            Self::Undefined | Self::Null | Self::Bool(_) | Self::Number(_) | Self::String(_) => {
+                return Ok(self);
+            }
+            Self::Array(_) => text(&self)?.into(),
+            Self::Object(object) => match &object.raw {
+                Some(raw) => raw.clone(),
+                None => text(&self)?.into(),
+            },
+        };
+        Ok(Self::object(Object::default().with_raw(raw)))
     }
 }
 

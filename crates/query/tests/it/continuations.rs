@@ -319,7 +319,7 @@ fn a_page_keeps_no_more_than_it_returns() {
     let harness = Harness::new(&["/pk"], &(0..1000).map(document).collect::<Vec<_>>());
     // All documents have more than 300 KiB, and twice that in memory; what was told apart takes 32
     // bytes of each.
-    let limits = Limits { held_bytes_max: 240 * 1024, ..Limits::items(40) };
+    let limits = Limits { held_bytes_max: 180 * 1024, ..Limits::items(40) };
     let check = |query: &str, rows: usize| {
         let query = Query::parse(query).unwrap();
         let found = harness.all(&query, &Parameters::default(), &Scope::all(), limits).unwrap();
@@ -342,11 +342,42 @@ fn what_takes_more_memory_than_text_counts_as_such() {
     let harness = Harness::new(&["/pk"], &(0..10).map(document).collect::<Vec<_>>());
     // Their text has 200 KB.
     let limits = Limits { held_bytes_max: 1024 * 1024, ..Limits::items(40) };
-    for query in ["SELECT VALUE MAKELIST(c.v) FROM c", "SELECT VALUE c.v FROM c ORDER BY c.n"] {
+    for query in [
+        "SELECT VALUE MAKELIST(c.v) FROM c",
+        "SELECT VALUE c.n FROM c ORDER BY c.v",
+        "SELECT VALUE v[0] FROM (SELECT VALUE c.v FROM c ORDER BY c.n) AS v",
+    ] {
         let query = Query::parse(query).unwrap();
         let refused = harness.page(&query, &harness.request().with_limits(limits)).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::TooLarge, "{}", query.text());
     }
+}
+
+#[test]
+fn rows_that_are_only_returned_take_up_as_much_as_their_text() {
+    let zeros = vec!["0"; 10_000].join(",");
+    let value = |n: u32| format!("[{n},{zeros}]");
+    let document = |n: u32| format!(r#"{{"id":"{n}","pk":"p","n":{n},"v":{}}}"#, value(n));
+    let harness = Harness::new(&["/pk"], &(0..10).map(document).collect::<Vec<_>>());
+    // Their text has 200 KB; to look into them takes 3 MB.
+    let limits = Limits { held_bytes_max: 320 * 1024, ..Limits::items(40) };
+    let check = |query: &str, row: &dyn Fn(u32) -> String| {
+        let query = Query::parse(query).unwrap();
+        let none = Parameters::default();
+        let mut rows = harness.all(&query, &none, &Scope::all(), limits).unwrap();
+        rows.sort();
+        assert_eq!(rows, (0..10).map(row).collect::<Vec<_>>(), "{}", query.text());
+    };
+    check("SELECT VALUE c.v FROM c ORDER BY c.n", &value);
+    check("SELECT VALUE [c.v] FROM c ORDER BY c.n", &|n| format!("[{}]", value(n)));
+    check("SELECT c.v FROM c ORDER BY c.n DESC", &|n| format!(r#"{{"v":{}}}"#, value(n)));
+    check("SELECT c.n, c AS d FROM c ORDER BY c.n", &|n| {
+        format!(r#"{{"n":{n},"d":{}}}"#, document(n))
+    });
+    check("SELECT * FROM c ORDER BY c.n", &document);
+    check("SELECT DISTINCT VALUE c.v FROM c", &value);
+    check("SELECT DISTINCT VALUE c.v FROM c ORDER BY c.n", &value);
+    check("SELECT VALUE c.v FROM (SELECT * FROM c) AS c ORDER BY c.n", &value);
 }
 
 #[test]
