@@ -16,154 +16,187 @@ use crate::{compare, json};
 
 /// What is known after some rows.
 #[derive(Clone, Debug)]
-pub(crate) struct Accumulator {
-    kind: AggregateKind,
-    count: u64,
-    sum: f64,
-    /// The least or greatest value yet.
-    best: Value,
-    /// Whether a value was of a kind that the aggregate has no result for.
-    is_spoiled: bool,
-    collected: Option<Collected>,
+pub(crate) enum Accumulator {
+    /// All values, or those that are true.
+    Counted {
+        count: u64,
+        is_conditional: bool,
+    },
+    /// The sum of numbers, or their average.
+    Added {
+        count: u64,
+        sum: f64,
+        is_average: bool,
+        is_spoiled: bool,
+    },
+    /// The least or greatest value yet, and the bytes that are held for it.
+    Best {
+        best: Value,
+        held: usize,
+        wanted: Ordering,
+        is_spoiled: bool,
+    },
+    Collected(Collected),
 }
 
 /// The values of a list or a set, in the order in which they came.
 #[derive(Clone, Debug, Default)]
-struct Collected {
+pub(crate) struct Collected {
     items: Arc<Vec<Value>>,
     /// Those of a set are told apart.
-    seen: BTreeSet<u128>,
+    seen: Option<BTreeSet<u128>>,
     /// Bytes that are held for them.
     held: usize,
 }
 
 impl Accumulator {
     pub(crate) fn new(kind: AggregateKind) -> Self {
-        let collected = kind.is_collection().then(Collected::default);
-        Self { kind, count: 0, sum: 0.0, best: Value::Undefined, is_spoiled: false, collected }
+        let counted = |is_conditional| Self::Counted { count: 0, is_conditional };
+        let added = |is_average| Self::Added { count: 0, sum: 0.0, is_average, is_spoiled: false };
+        let best =
+            |wanted| Self::Best { best: Value::Undefined, held: 0, wanted, is_spoiled: false };
+        let collected = |seen| Self::Collected(Collected { seen, ..Collected::default() });
+        match kind {
+            AggregateKind::Count => counted(false),
+            AggregateKind::CountIf => counted(true),
+            AggregateKind::Sum => added(false),
+            AggregateKind::Average => added(true),
+            AggregateKind::Min => best(Ordering::Less),
+            AggregateKind::Max => best(Ordering::Greater),
+            AggregateKind::MakeList => collected(None),
+            AggregateKind::MakeSet => collected(Some(BTreeSet::new())),
+        }
     }
 
-    /// Takes the argument of one more row; what is undefined does not count. Returns how many bytes
-    /// are held for it, if it is kept beside others.
-    pub(crate) fn add(&mut self, value: &Value, context: &mut Context) -> Result<usize> {
+    /// Takes the argument of one more row; what is undefined does not count.
+    pub(crate) fn add(&mut self, value: &Value, context: &mut Context) -> Result<()> {
         if value.is_undefined() {
-            return Ok(0);
+            return Ok(());
         }
-        if let Some(collected) = &mut self.collected {
-            let is_set = self.kind == AggregateKind::MakeSet;
-            let step_bytes = if is_set { DIGEST_STEP_BYTES } else { MEASURE_STEP_BYTES };
-            let measure = context.measure(value, step_bytes)?;
-            return Ok(collected.add(self.kind, value, measure.memory));
-        }
-        context.spend(value.as_str().map_or(0, str::len) / compare::STEP_BYTES)?;
-        match self.kind {
-            AggregateKind::Count => self.count += 1,
-            AggregateKind::CountIf => self.count += u64::from(value.is_true()),
-            AggregateKind::Sum | AggregateKind::Average => match value.as_double() {
+        match self {
+            Self::Counted { count, is_conditional } => {
+                *count += u64::from(!*is_conditional || value.is_true());
+            }
+            Self::Added { count, sum, is_spoiled, .. } => match value.as_double() {
                 Some(double) => {
-                    self.count += 1;
-                    self.sum += double;
+                    *count += 1;
+                    *sum += double;
                 }
-                None => self.is_spoiled = true,
+                None => *is_spoiled = true,
             },
-            AggregateKind::Min => self.keep(value, Ordering::Less),
-            AggregateKind::Max => self.keep(value, Ordering::Greater),
-            AggregateKind::MakeList | AggregateKind::MakeSet => (),
+            // These have no order.
+            Self::Best { is_spoiled, .. }
+                if matches!(value, Value::Array(_) | Value::Object(_)) =>
+            {
+                *is_spoiled = true;
+            }
+            Self::Best { best, held, wanted, .. } => {
+                context.spend(value.as_str().map_or(0, str::len) / compare::STEP_BYTES)?;
+                if best.is_undefined() || compare::order(value, best) == *wanted {
+                    *held = context.measure(value, MEASURE_STEP_BYTES)?.memory;
+                    *best = value.clone();
+                }
+            }
+            Self::Collected(collected) => {
+                let is_set = collected.seen.is_some();
+                let step_bytes = if is_set { DIGEST_STEP_BYTES } else { MEASURE_STEP_BYTES };
+                let measure = context.measure(value, step_bytes)?;
+                collected.add(value, measure);
+            }
         }
-        Ok(0)
-    }
-
-    fn keep(&mut self, value: &Value, wanted: Ordering) {
-        self.count += 1;
-        if matches!(value, Value::Array(_) | Value::Object(_)) {
-            self.is_spoiled = true;
-        } else if self.best.is_undefined() || compare::order(value, &self.best) == wanted {
-            self.best = value.clone();
-        }
+        Ok(())
     }
 
     /// The value of the aggregate.
     pub(crate) fn result(&self) -> Value {
-        if self.is_spoiled {
-            return Value::Undefined;
-        }
-        match self.kind {
-            AggregateKind::Count | AggregateKind::CountIf => {
-                Value::count(usize::try_from(self.count).unwrap_or(usize::MAX))
+        match self {
+            Self::Added { is_spoiled: true, .. } | Self::Best { is_spoiled: true, .. } => {
+                Value::Undefined
             }
-            AggregateKind::Sum => Value::number(self.sum),
-            AggregateKind::Average if self.count == 0 => Value::Undefined,
-            AggregateKind::Average => Value::number(self.sum / self.rows()),
-            AggregateKind::Min | AggregateKind::Max => self.best.clone(),
-            AggregateKind::MakeList | AggregateKind::MakeSet => {
-                Value::Array(self.collected.as_ref().map(|it| it.items.clone()).unwrap_or_default())
+            Self::Counted { count, .. } => counted(*count),
+            Self::Added { sum, is_average: false, .. } => Value::number(*sum),
+            Self::Added { count: 0, .. } => Value::Undefined,
+            Self::Added { count, sum, .. } => {
+                let count = i64::try_from(*count).unwrap_or(i64::MAX);
+                Value::number(sum / crate::value::double(count))
             }
+            Self::Best { best, .. } => best.clone(),
+            Self::Collected(collected) => Value::Array(collected.items.clone()),
         }
     }
 
-    /// How many bytes are held for values that are kept beside others.
-    pub(crate) fn size(&self) -> usize {
-        self.collected.as_ref().map_or(0, |it| it.held)
+    /// How many bytes are held for values.
+    pub(crate) fn held(&self) -> usize {
+        match self {
+            Self::Counted { .. } | Self::Added { .. } => 0,
+            Self::Best { held, .. } | Self::Collected(Collected { held, .. }) => *held,
+        }
     }
 
     /// The state as JSON, to go on with later.
     pub(crate) fn save(&self) -> Value {
-        let mut entries: Vec<(Arc<str>, Value)> = vec![
-            ("c".into(), Value::count(usize::try_from(self.count).unwrap_or(usize::MAX))),
-            ("s".into(), Value::string(self.sum.to_bits().to_string())),
-            ("b".into(), self.best.clone()),
-            ("x".into(), Value::Bool(self.is_spoiled)),
-        ];
-        if let Some(collected) = &self.collected {
-            // As text, so that they come back as they are spelled and however deep they nest.
-            let items = collected.items.iter().map(|it| Value::string(json::to_string(it)));
-            entries.push(("l".into(), Value::array(items.collect())));
-        }
-        Value::object(Object::collect(entries))
+        let (count, sum, best, is_spoiled) = match self {
+            Self::Counted { count, .. } => (*count, 0.0, Value::Undefined, false),
+            Self::Added { count, sum, is_spoiled, .. } => {
+                (*count, *sum, Value::Undefined, *is_spoiled)
+            }
+            Self::Best { best, is_spoiled, .. } => (0, 0.0, best.clone(), *is_spoiled),
+            Self::Collected(collected) => {
+                // As text, so that they come back as they are spelled and however deep they nest.
+                let items = collected.items.iter().map(|it| Value::string(json::to_string(it)));
+                let entries = vec![("l".into(), Value::array(items.collect()))];
+                return Value::object(Object::collect(entries));
+            }
+        };
+        Value::object(Object::collect(vec![
+            ("c".into(), counted(count)),
+            ("s".into(), Value::string(sum.to_bits().to_string())),
+            ("b".into(), best),
+            ("x".into(), Value::Bool(is_spoiled)),
+        ]))
     }
 
     /// Takes a saved state; none if it is not one.
     pub(crate) fn restore(kind: AggregateKind, saved: &Value) -> Option<Self> {
-        let collected = match kind.is_collection() {
-            true => Some(Collected::restore(kind, &saved.property("l"))?),
-            false => None,
-        };
-        Some(Self {
-            kind,
-            count: u64::try_from(saved.property("c").as_integer()?).ok()?,
-            sum: f64::from_bits(saved.property("s").as_str()?.parse().ok()?),
-            best: saved.property("b"),
-            is_spoiled: saved.property("x").as_bool()?,
-            collected,
-        })
-    }
-
-    fn rows(&self) -> f64 {
-        crate::value::double(i64::try_from(self.count).unwrap_or(i64::MAX))
+        let mut restored = Self::new(kind);
+        let saved_count = || u64::try_from(saved.property("c").as_integer()?).ok();
+        match &mut restored {
+            Self::Counted { count, .. } => *count = saved_count()?,
+            Self::Added { count, sum, is_spoiled, .. } => {
+                *count = saved_count()?;
+                *sum = f64::from_bits(saved.property("s").as_str()?.parse().ok()?);
+                *is_spoiled = saved.property("x").as_bool()?;
+            }
+            Self::Best { best, held, is_spoiled, .. } => {
+                *best = saved.property("b");
+                *held = Measure::of(best, usize::MAX)?.memory;
+                *is_spoiled = saved.property("x").as_bool()?;
+            }
+            Self::Collected(collected) => {
+                for text in saved.property("l").as_array()?.iter() {
+                    let text = Bytes::copy_from_slice(text.as_str()?.as_bytes());
+                    let value = json::read(&text).ok()?;
+                    collected.add(&value, Measure::of(&value, usize::MAX)?);
+                }
+            }
+        }
+        Some(restored)
     }
 }
 
 impl Collected {
-    /// Returns how many bytes are held for a value that takes up so much memory.
-    fn add(&mut self, kind: AggregateKind, value: &Value, memory: usize) -> usize {
-        let is_set = kind == AggregateKind::MakeSet;
-        if is_set && !self.seen.insert(compare::digest(value)) {
-            return 0;
+    fn add(&mut self, value: &Value, measure: Measure) {
+        if let Some(seen) = &mut self.seen {
+            if !seen.insert(compare::digest(value)) {
+                return;
+            }
+            self.held += SEEN_BYTES;
         }
         Arc::make_mut(&mut self.items).push(value.clone());
-        let held = if is_set { memory + SEEN_BYTES } else { memory };
-        self.held += held;
-        held
+        self.held += measure.memory;
     }
+}
 
-    fn restore(kind: AggregateKind, saved: &Value) -> Option<Self> {
-        let mut collected = Self::default();
-        for text in saved.as_array()?.iter() {
-            let text = Bytes::copy_from_slice(text.as_str()?.as_bytes());
-            let value = json::read(&text).ok()?;
-            let memory = Measure::of(&value, usize::MAX)?.memory;
-            collected.add(kind, &value, memory);
-        }
-        Some(collected)
-    }
+fn counted(count: u64) -> Value {
+    Value::count(usize::try_from(count).unwrap_or(usize::MAX))
 }

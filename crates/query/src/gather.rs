@@ -109,7 +109,7 @@ impl Gathered {
     /// Goes on with aggregates of no groups that were saved.
     pub(crate) fn with_accumulators(accumulators: Vec<Accumulator>) -> Self {
         let document = Place::nowhere().document;
-        let held = accumulators.iter().map(Accumulator::size).sum();
+        let held = accumulators.iter().map(Accumulator::held).sum();
         let group = Group { bindings: Vec::new(), document, accumulators, memory: held };
         let groups = BTreeMap::from([(GroupKey::new(Vec::new()), group)]);
         Self { groups, held, ..Self::default() }
@@ -254,9 +254,12 @@ impl Gathered {
             let value = evaluator.value(&aggregate.argument)?;
             if let Some(group) = self.groups.get_mut(&key) {
                 let accumulator = &mut group.accumulators[number];
-                let held = accumulator.add(&value, &mut evaluator.context)?;
-                group.memory += held;
-                self.held += held;
+                let before = accumulator.held();
+                accumulator.add(&value, &mut evaluator.context)?;
+                let after = accumulator.held();
+                // It may be less: another value can be the greatest.
+                group.memory = group.memory - before + after;
+                self.held = self.held - before + after;
             }
             evaluator.check_held(self.held)?;
         }

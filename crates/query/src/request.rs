@@ -35,8 +35,8 @@ pub struct Scope {
 /// to `pass_documents_max` and is refused beyond. DISTINCT stops when its page is full, and looks
 /// again at what lies before for the next one. What is kept of it all is little more than the rows
 /// of the page; ORDER BY together with GROUP BY, or with DISTINCT by what is not selected, and
-/// queries over such queries keep everything, up to `held_bytes_max`. What MAKELIST and MAKESET
-/// have in all groups of a page counts as well.
+/// queries over such queries keep everything, up to `held_bytes_max`. What aggregates have
+/// in all groups of a page counts as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Rows after which the page ends; at least 1. Default: 100.
@@ -55,7 +55,8 @@ pub struct Limits {
     /// refused, since nobody else gets the thread in between. Default: 20 million, which take less
     /// than a second.
     pub document_steps_max: u64,
-    /// Bytes of memory that rows of a query which sorts or groups, lists and sets may take up.
+    /// Bytes of memory that rows of a query which sorts or groups, and what its aggregates have, may
+    /// take up.
     /// Default: 64 MiB.
     pub held_bytes_max: usize,
     /// Bytes that one row may have as JSON; more is refused, and so is a value of more bytes that

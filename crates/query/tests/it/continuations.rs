@@ -404,6 +404,34 @@ fn groups_take_up_no_more_memory_than_is_allowed() {
 }
 
 #[test]
+fn the_least_and_greatest_of_groups_take_up_no_more_than_is_allowed() {
+    let document = |n: usize| {
+        // The first item of a group is short, and of the others every second.
+        let long = "x".repeat(n % 2 * 10_000);
+        format!(r#"{{"id":"{n:04}","pk":"p","g":{},"s":"{n:04}{long}"}}"#, n % 100 / 2)
+    };
+    let harness = Harness::new(&["/pk"], &(0..400).map(document).collect::<Vec<_>>());
+    let limits = Limits { held_bytes_max: 100_000, ..Limits::items(100) };
+    let run = |query: &str| {
+        let query = Query::parse(query).unwrap();
+        harness.all(&query, &Parameters::default(), &Scope::all(), limits)
+    };
+    // The rows themselves are short.
+    let error = run("SELECT VALUE LENGTH(MAX(c.s)) FROM c GROUP BY c.g").unwrap_err();
+    assert!(error.report().contains("its rows take up more than 100000"), "{}", error.report());
+    // Their least ones are short.
+    assert_eq!(run("SELECT VALUE MIN(c.s) FROM c GROUP BY c.g").unwrap().len(), 50);
+    // What was the greatest takes up nothing any more.
+    assert_eq!(run("SELECT VALUE MAX(c.s) FROM c").unwrap().len(), 1);
+    let small = Limits { held_bytes_max: 5000, documents_max: 7, ..limits };
+    for query in ["SELECT VALUE MAX(c.s) FROM c", "SELECT VALUE LENGTH(MAX(c.s)) FROM c"] {
+        let query = Query::parse(query).unwrap();
+        let error = harness.all(&query, &Parameters::default(), &Scope::all(), small).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TooLarge, "{}", query.text());
+    }
+}
+
+#[test]
 fn lists_and_sets_take_up_no_more_than_is_allowed() {
     let filler = "x".repeat(90);
     let document = |n: u32| {
