@@ -72,8 +72,9 @@ pub(crate) async fn page(
                     page.continuation = Some(text);
                     return Ok(page);
                 }
-                // A list that is too long for a continuation does not get shorter.
-                can_pause = !run.select.has_collections();
+                // What is too long for a continuation would have to be written before each further
+                // document to see whether it still is.
+                can_pause = false;
             }
             if run.limits.pass_documents_max <= page.documents_visited {
                 return Err(too_many(run));

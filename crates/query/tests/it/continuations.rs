@@ -498,6 +498,22 @@ fn a_list_pauses_as_long_as_it_fits_into_a_continuation() {
 }
 
 #[test]
+fn aggregates_that_are_too_long_for_a_continuation_are_tried_once() {
+    let document = |n: u32| {
+        let long = "x".repeat(if n == 3 { 2000 } else { 0 });
+        format!(r#"{{"id":"{n:02}","pk":"p","s":"{n:02}{long}"}}"#)
+    };
+    let harness = Harness::new(&["/pk"], &(0..20).map(document).collect::<Vec<_>>());
+    let limits = Limits { documents_max: 4, continuation_bytes_max: 1024, ..Limits::items(1) };
+    // Later ones would be short enough, but to write the state before each further item to see
+    // that it is still too long would take more time than the items do.
+    let page = first_page(&harness, "SELECT VALUE MAX(c.s) FROM c", limits);
+    assert_eq!((page.documents_visited, page.rows), (20, vec!["\"19\"".to_owned()]));
+    let page = first_page(&harness, "SELECT VALUE MIN(c.s) FROM c", limits);
+    assert_eq!((page.documents_visited, page.rows.len()), (4, 0));
+}
+
+#[test]
 fn a_list_of_items_that_nest_as_deep_as_they_may_goes_on() {
     let deep = format!("{}1{}", "[".repeat(126), "]".repeat(126));
     let document = |n: u32| format!("{{\"id\":\"{n}\", \"pk\":\"p\",\"d\":{deep}}}");
