@@ -34,9 +34,10 @@ pub struct Scope {
 /// needs a look at everything (ORDER BY, GROUP BY) cannot stop in between: for each page it goes on
 /// to `pass_documents_max` and is refused beyond. DISTINCT stops when its page is full, and looks
 /// again at what lies before for the next one. What is kept of it all is little more than the rows
-/// of the page; ORDER BY together with GROUP BY, or with DISTINCT by what is not selected, and
-/// queries over such queries keep everything, up to `held_bytes_max`. What aggregates have
-/// in all groups of a page counts as well.
+/// of the page, and those that OFFSET leaves out before them. ORDER BY or DISTINCT together with
+/// GROUP BY, DISTINCT with ORDER BY by what is not selected, and queries over such queries keep
+/// everything, up to `held_bytes_max`. What aggregates have in all groups that are kept counts as
+/// well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Rows after which the page ends; at least 1. Default: 100.

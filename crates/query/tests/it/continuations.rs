@@ -460,6 +460,15 @@ fn lists_and_sets_take_up_no_more_than_is_allowed() {
     let grouped = "SELECT VALUE MAKELIST(c.s) FROM c GROUP BY c.g";
     assert_eq!(run(grouped, small(1)).unwrap().len(), 10);
     assert_eq!(run(grouped, small(10)).unwrap_err().kind(), ErrorKind::TooLarge);
+    // Where all are kept for one page, all count.
+    for query in [
+        "SELECT VALUE MAKELIST(c.s) FROM c GROUP BY c.g ORDER BY c.g",
+        "SELECT DISTINCT VALUE MAKELIST(c.s) FROM c GROUP BY c.g",
+        "SELECT VALUE MAKELIST(c.s) FROM c GROUP BY c.g OFFSET 5 LIMIT 1",
+        "SELECT VALUE 1 FROM (SELECT VALUE MAKELIST(c.s) FROM c GROUP BY c.g) AS l",
+    ] {
+        assert_eq!(run(query, small(1)).unwrap_err().kind(), ErrorKind::TooLarge, "{query}");
+    }
 }
 
 #[test]
