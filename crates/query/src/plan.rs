@@ -112,12 +112,14 @@ impl Plan {
         let has_collections = kinds.any(|it| matches!(*it, "MakeList" | "MakeSet"));
         let needed = [
             ("Aggregate", 0 < aggregates),
-            ("NonValueAggregate", 0 < aggregates && !info.has_select_value),
+            // The name for lists and sets is "ListAndSetAggregate", but the SDK for .NET does not
+            // list it although it can merge them. It lists an aggregate that came later, "CountIf",
+            // and this name, and so does the one for JavaScript. The one for Python lists only the
+            // former, and would leave a list out without a word; the one for Java only the latter.
+            ("NonValueAggregate", has_collections || (0 < aggregates && !info.has_select_value)),
             ("MultipleAggregates", 1 < aggregates),
             ("GroupBy", is_grouped),
             ("DCount", info.d_count_info.is_some()),
-            // The SDK for .NET joins lists and sets but never says so. What it does list is an
-            // aggregate that it knows only since it knows these, as does the one for JavaScript.
             ("CountIf", has_collections),
             ("Distinct", info.distinct_type != "None"),
             ("OrderBy", !info.order_by.is_empty()),
