@@ -204,7 +204,9 @@ impl Gathered {
             false => row.value,
         };
         let measure = evaluator.context.measure(&value, MEASURE_STEP_BYTES)?;
-        let memory = row.memory + measure.memory + size_of::<Row>();
+        let (partition, id) = &*row.document;
+        let origin = size_of_val(&*row.document) + partition.len() + id.len();
+        let memory = row.memory + measure.memory + size_of::<Row>() + origin;
         self.held += memory;
         evaluator.check_held(self.held)?;
         Ok(Row { value, memory, ..row })

@@ -354,6 +354,18 @@ fn what_takes_more_memory_than_text_counts_as_such() {
 }
 
 #[test]
+fn rows_count_the_ids_and_partition_keys_of_their_items() {
+    let long = "x".repeat(900);
+    let document = |n: u32| format!(r#"{{"id":"{n}{long}","pk":"{long}","n":{n}}}"#);
+    let harness = Harness::new(&["/pk"], &(0..100).map(document).collect::<Vec<_>>());
+    let limits = Limits { held_bytes_max: 60_000, ..Limits::items(1) };
+    // Nothing else of them is kept, but that of all items.
+    let query = Query::parse("SELECT DISTINCT VALUE c.n FROM c ORDER BY -c.n").unwrap();
+    let refused = harness.page(&query, &harness.request().with_limits(limits)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::TooLarge);
+}
+
+#[test]
 fn rows_that_are_only_returned_take_up_as_much_as_their_text() {
     let zeros = vec!["0"; 10_000].join(",");
     let value = |n: u32| format!("[{n},{zeros}]");

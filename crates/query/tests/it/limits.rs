@@ -67,6 +67,7 @@ fn comparing_large_values_counts() {
     check_refused(&harness, "SELECT VALUE ARRAY(SELECT VALUE c.o) FROM c", steps(100));
     check_refused(&harness, "SELECT VALUE MAKESET(c.o) FROM c", steps(1000));
     check_refused(&harness, "SELECT VALUE MAKELIST(c.o) FROM c", steps(100));
+    check_refused(&harness, "SELECT VALUE c.s FROM c", steps(500));
 }
 
 #[test]
