@@ -57,8 +57,8 @@ pub(crate) async fn execute(call: Call<'_>) -> Answer {
     Ok(reply(&results, &seen, is_hybrid_row))
 }
 
-/// Makes text of bodies in binary JSON before anything is done. The limit of the request is none for
-/// them: a few bytes can stand for a long text, a hundred times over.
+/// Makes text of bodies in binary JSON before anything is done. The limit of the request is none
+/// for them: a few bytes can stand for a long text, a hundred times over.
 fn bodies_to_text(operations: &mut [OperationWire]) -> Result<(), Refusal> {
     let mut bytes = 0;
     for operation in operations {

@@ -56,9 +56,8 @@ pub struct Limits {
     /// refused, since nobody else gets the thread in between. Default: 20 million, which take less
     /// than a second.
     pub document_steps_max: u64,
-    /// Bytes of memory that rows of a query which sorts or groups, and what its aggregates have, may
-    /// take up.
-    /// Default: 64 MiB.
+    /// Bytes of memory that rows of a query which sorts or groups, and what its aggregates have,
+    /// may take up. Default: 64 MiB.
     pub held_bytes_max: usize,
     /// Bytes that one row may have as JSON; more is refused, and so is a value of more bytes that
     /// is compared, told from others or kept. A row may be longer than `bytes_max`; this guards
