@@ -226,7 +226,7 @@ fn respelled(body: &[u8]) -> Vec<u8> {
             Value::Object(properties) => {
                 properties.into_iter().map(|(name, it)| (name, with_doubles(it))).collect()
             }
-            other => other,
+            other @ (Value::Null | Value::Bool(_) | Value::String(_) | Value::Array(_)) => other,
         }
     }
     serde_json::to_vec(&with_doubles(serde_json::from_slice(body).unwrap())).unwrap()
