@@ -175,7 +175,7 @@ impl Accumulator {
             Self::Collected(collected) => {
                 for text in saved.property("l").as_array()?.iter() {
                     let text = Bytes::copy_from_slice(text.as_str()?.as_bytes());
-                    let value = json::read(&text).ok()?;
+                    let value = json::read_made(&text).ok()?;
                     collected.add(&value, Measure::of(&value, usize::MAX)?);
                 }
             }

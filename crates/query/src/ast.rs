@@ -25,6 +25,9 @@ pub(crate) struct Select {
     /// The aggregates of the projection, in the order of their numbers; filled when names are
     /// resolved. Shared with it: copies of what contains others would double with every level.
     pub(crate) aggregates: Vec<Arc<Aggregate>>,
+    /// Whether SELECT or ORDER BY looks at the first row of a group, in a query of its own, besides
+    /// what is grouped by; known when names are resolved.
+    pub(crate) looks_at_rows: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -145,6 +148,12 @@ pub(crate) enum Expression {
     /// The value with this number in the aggregates of the innermost query.
     Aggregate {
         aggregate: Arc<Aggregate>,
+        number: usize,
+    },
+    /// What stands in GROUP BY, too: the value with this number among those of the group, which
+    /// come behind the aggregates.
+    Grouped {
+        expression: Box<Expression>,
         number: usize,
     },
     /// A query whose only row is the value.
@@ -380,7 +389,11 @@ impl ListItem {
         if let Some(alias) = &self.alias {
             return Some(alias.clone());
         }
-        match &self.expression {
+        let expression = match &self.expression {
+            Expression::Grouped { expression, .. } => expression,
+            other => other,
+        };
+        match expression {
             Expression::Name { name, .. } => Some(name.clone()),
             Expression::Path { steps, .. } => steps.last()?.constant().cloned(),
             _ => None,

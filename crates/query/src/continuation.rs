@@ -146,7 +146,7 @@ impl Token {
         }
         let foreign = || Error::continuation("the continuation was not given out by a query");
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| foreign())?;
-        let value = json::read(&Bytes::from(bytes)).map_err(|_| foreign())?;
+        let value = json::read_made(&Bytes::from(bytes)).map_err(|_| foreign())?;
         match value.property("v").as_integer() {
             Some(VERSION) => (),
             Some(_) => {

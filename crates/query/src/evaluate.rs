@@ -11,7 +11,7 @@ use millstream_core::Timestamp;
 use crate::ast::{Expression, Select, Step};
 use crate::error::{Error, Result};
 use crate::functions::Context;
-use crate::measure::MEASURE_STEP_BYTES;
+use crate::measure::{MEASURE_STEP_BYTES, Parts};
 use crate::value::{Object, Value};
 use crate::{Limits, Parameters, json};
 
@@ -23,7 +23,8 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) root: Value,
     /// The values of the sources in scope; names have their place in here.
     pub(crate) bindings: Vec<Value>,
-    /// The values of the aggregates of the queries that are being projected, innermost last.
+    /// The values of the aggregates of the queries that are being projected, and of what they are
+    /// grouped by, innermost last.
     pub(crate) aggregates: Vec<Vec<Value>>,
     /// Bytes that rows may take up while they are sorted or grouped.
     pub(crate) held_bytes_max: usize,
@@ -96,7 +97,7 @@ impl<'a> Evaluator<'a> {
                 }
                 (function.run)(&mut self.context, &values)
             }
-            Expression::Aggregate { number, .. } => {
+            Expression::Aggregate { number, .. } | Expression::Grouped { number, .. } => {
                 let values = self.aggregates.last();
                 Ok(values.and_then(|it| it.get(*number)).cloned().unwrap_or_default())
             }
@@ -211,10 +212,10 @@ impl<'a> Evaluator<'a> {
         Ok(Value::object(Object::collect(entries)))
     }
 
-    /// Counts a value that is kept; refuses to keep more than was allowed.
-    pub(crate) fn hold(&mut self, held: &mut usize, value: &Value) -> Result<()> {
-        *held += self.context.measure(value, MEASURE_STEP_BYTES)?.memory;
-        self.check_held(*held)
+    /// What a value takes up that is kept; besides the parts that are known, if these are given.
+    pub(crate) fn memory(&mut self, value: &Value, parts: Option<&mut Parts>) -> Result<usize> {
+        let memory = self.context.measure(value, MEASURE_STEP_BYTES)?.memory;
+        Ok(parts.map_or(memory, |it| it.add(value)))
     }
 
     /// The value as JSON, unless that is longer than any row may be.

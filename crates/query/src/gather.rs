@@ -1,19 +1,25 @@
 //! Rows that are kept until the last one is known: sorted, grouped or told apart.
 
+mod groups;
+
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::aggregate::Accumulator;
-use crate::ast::{Expression, Select};
+use crate::ast::Select;
 use crate::compare;
 use crate::error::Result;
 use crate::evaluate::Evaluator;
+use crate::gather::groups::Group;
+pub(crate) use crate::gather::groups::GroupKey;
 use crate::measure::MEASURE_STEP_BYTES;
 use crate::value::Value;
 
 /// What remembering a row costs that is to be told from others.
 pub(crate) const SEEN_BYTES: usize = size_of::<u128>() * 2;
+
+/// What a place by value takes up: the digits of a digest, and two counts of owners.
+const DIGIT_BYTES: usize = size_of::<(String, String)>() + size_of::<u128>() * 2 + 16;
 
 /// Bytes of a value that are put into a digest in the time of one step of evaluation.
 pub(crate) const DIGEST_STEP_BYTES: usize = 4;
@@ -33,9 +39,14 @@ pub(crate) struct Gathered {
     pub(crate) floor: Option<Floor>,
     /// Groups up to this one are left out.
     pub(crate) groups_after: Option<GroupKey>,
-    /// Only so many groups are kept, the first in the order of their keys.
+    /// Only so many groups are kept, the first in the order of their keys; fewer, if these take up
+    /// more than is allowed.
     pub(crate) groups_max: Option<usize>,
-    /// Whether there were more.
+    /// Rows that have to be kept if those that come last in their order may be dropped.
+    pub(crate) rows_min: Option<usize>,
+    /// Only so many rows are kept, since more took up more than is allowed.
+    pub(crate) rows_max: Option<usize>,
+    /// Whether there were more groups.
     is_cut: bool,
     /// Rows that are told apart from others, and counted, but not kept.
     pub(crate) left_out: usize,
@@ -67,7 +78,7 @@ pub(crate) struct Row {
     pub(crate) value: Value,
     /// What tells it from others, where that is asked for.
     digest: u128,
-    /// What it was counted as: its keys alone before it is kept.
+    /// What it was counted as, without its document: its keys alone before it is kept.
     memory: usize,
 }
 
@@ -82,44 +93,14 @@ pub(crate) struct Place {
     pub(crate) row: u64,
 }
 
-/// What a group is found by: the values of GROUP BY, in the order that ORDER BY would give them.
-#[derive(Clone, Debug)]
-pub(crate) struct GroupKey {
-    pub(crate) keys: Vec<Value>,
-    digest: u128,
-}
-
-#[derive(Debug)]
-struct Group {
-    bindings: Vec<Value>,
-    /// That of its first row.
-    document: Arc<(String, String)>,
-    accumulators: Vec<Accumulator>,
-    /// What it was counted as.
-    memory: usize,
-}
-
-/// The rows of a query, and the last group of those that were kept if there were more.
+/// The rows of a query.
 pub(crate) struct Finished {
     pub(crate) rows: Vec<Row>,
-    pub(crate) cut_behind: Option<GroupKey>,
+    /// The keys and the place of what was kept last, if there was more.
+    pub(crate) cut_behind: Option<(Vec<Value>, Place)>,
 }
 
 impl Gathered {
-    /// Goes on with aggregates of no groups that were saved.
-    pub(crate) fn with_accumulators(accumulators: Vec<Accumulator>) -> Self {
-        let document = Place::nowhere().document;
-        let held = accumulators.iter().map(Accumulator::held).sum();
-        let group = Group { bindings: Vec::new(), document, accumulators, memory: held };
-        let groups = BTreeMap::from([(GroupKey::new(Vec::new()), group)]);
-        Self { groups, held, ..Self::default() }
-    }
-
-    /// The state of the aggregates of a query without GROUP BY, if there is any yet.
-    pub(crate) fn accumulators(&self) -> Option<&[Accumulator]> {
-        self.groups.values().next().map(|it| &*it.accumulators)
-    }
-
     pub(crate) fn take(
         &mut self,
         select: &Select,
@@ -153,7 +134,10 @@ impl Gathered {
                 return Ok(());
             }
             self.held += SEEN_BYTES;
-            evaluator.check_held(self.held)?;
+            // What has a place by its value is forgotten with its row.
+            if !self.is_by_value {
+                evaluator.check_held(self.held)?;
+            }
         }
         self.next += 1;
         if 0 < self.left_out {
@@ -184,7 +168,10 @@ impl Gathered {
             self.seen = self.rows.iter().map(|it| it.digest).collect();
         }
         let rows: usize = self.rows.iter().map(|it| it.memory).sum();
-        self.held = rows + self.seen.len() * SEEN_BYTES;
+        let documents: BTreeMap<_, usize> =
+            self.rows.iter().map(|it| (Arc::as_ptr(&it.document), it.document_bytes())).collect();
+        let documents: usize = documents.values().sum();
+        self.held = rows + documents + self.seen.len() * SEEN_BYTES;
         self.kept = self.held;
     }
 
@@ -194,7 +181,32 @@ impl Gathered {
         }
         let row = self.held_row(evaluator, row)?;
         self.rows.push(row);
-        Ok(())
+        if evaluator.held_bytes_max < self.held {
+            self.shed(select, evaluator.held_bytes_max);
+        }
+        evaluator.check_held(self.held)
+    }
+
+    /// Drops the last rows of those that take up too much, if the next page can bring them. At
+    /// least a quarter of what is allowed is free after that, so that it is seldom done.
+    fn shed(&mut self, select: &Select, bytes_max: usize) {
+        let Some(rows_min) = self.rows_min else { return };
+        self.rows.sort_by(|one, two| one.compare(two, select));
+        let (mut kept, mut bytes) = (0, 0);
+        for row in &self.rows {
+            bytes += row.memory + row.document_bytes() + SEEN_BYTES;
+            let bytes_max = if kept < rows_min { bytes_max / 4 * 3 } else { bytes_max / 2 };
+            if bytes_max < bytes {
+                break;
+            }
+            kept += 1;
+        }
+        if rows_min <= kept {
+            let kept = self.rows_max.map_or(kept, |it| it.min(kept));
+            self.rows.truncate(kept);
+            self.rows_max = Some(kept);
+            self.settle();
+        }
     }
 
     /// The row as it is kept, and counted.
@@ -204,84 +216,14 @@ impl Gathered {
             false => row.value,
         };
         let measure = evaluator.context.measure(&value, MEASURE_STEP_BYTES)?;
-        let (partition, id) = &*row.document;
-        let origin = size_of_val(&*row.document) + partition.len() + id.len();
-        let memory = row.memory + measure.memory + size_of::<Row>() + origin;
-        self.held += memory;
-        evaluator.check_held(self.held)?;
-        Ok(Row { value, memory, ..row })
-    }
-
-    fn take_into_group(
-        &mut self,
-        select: &Select,
-        evaluator: &mut Evaluator<'_>,
-        place: &Place,
-    ) -> Result<()> {
-        let mut keys = Vec::with_capacity(select.group_by.len());
-        let mut memory = 0;
-        for expression in &select.group_by {
-            let key = evaluator.value(expression)?;
-            let measure = evaluator.context.measure(&key, DIGEST_STEP_BYTES)?;
-            // What lies within the bindings is counted with them.
-            memory += if is_bound(expression) { 0 } else { measure.memory };
-            keys.push(key);
-        }
-        let key = GroupKey::new(keys);
-        if self.groups_after.as_ref().is_some_and(|it| key <= *it) {
-            return Ok(());
-        }
-        if !self.groups.contains_key(&key) {
-            if self.has_all_groups() && self.groups.last_key_value().is_some_and(|it| *it.0 < key) {
-                self.is_cut = true;
-                return Ok(());
-            }
-            let bindings = evaluator.bindings.clone();
-            let (document, accumulators) = (place.document.clone(), accumulators(select));
-            if !select.group_by.is_empty() {
-                memory += document.0.len() + document.1.len();
-                memory += size_of::<(GroupKey, Group)>() + size_of_val(&*key.keys);
-                memory += size_of_val(&*accumulators);
-                // Only what is grouped by is looked at again, but it lies within the whole.
-                for binding in &bindings {
-                    memory += evaluator.context.measure(binding, MEASURE_STEP_BYTES)?.memory;
-                }
-            }
-            self.held += memory;
-            self.groups.insert(key.clone(), Group { bindings, document, accumulators, memory });
-            self.cut();
-            evaluator.check_held(self.held)?;
-        }
-        for (number, aggregate) in select.aggregates.iter().enumerate() {
-            let value = evaluator.value(&aggregate.argument)?;
-            if let Some(group) = self.groups.get_mut(&key) {
-                let accumulator = &mut group.accumulators[number];
-                let before = accumulator.held();
-                accumulator.add(&value, &mut evaluator.context)?;
-                let after = accumulator.held();
-                // It may be less: another value can be the greatest.
-                group.memory = group.memory - before + after;
-                self.held = self.held - before + after;
-            }
-            evaluator.check_held(self.held)?;
-        }
-        Ok(())
-    }
-
-    fn has_all_groups(&self) -> bool {
-        self.groups_max.is_some_and(|it| it <= self.groups.len())
-    }
-
-    /// Drops the last group if there is one too many. It would be dropped again if it came again:
-    /// those before it stay, so that the groups that are kept in the end have seen all their rows.
-    fn cut(&mut self) {
-        if self.groups_max.is_none_or(|it| self.groups.len() <= it) {
-            return;
-        }
-        if let Some((_, dropped)) = self.groups.pop_last() {
-            self.held -= dropped.memory;
-            self.is_cut = true;
-        }
+        let place = if Arc::ptr_eq(&row.document, &row.place.document) { 0 } else { DIGIT_BYTES };
+        let memory = row.memory + measure.memory + size_of::<Row>() + place;
+        let row = Row { value, memory, ..row };
+        // Rows of one document share what says so.
+        let is_of_last =
+            self.rows.last().is_some_and(|it| Arc::ptr_eq(&it.document, &row.document));
+        self.held += memory + if is_of_last { 0 } else { row.document_bytes() };
+        Ok(row)
     }
 
     /// The rows in their order.
@@ -296,48 +238,10 @@ impl Gathered {
         if !select.order_by.is_empty() {
             self.rows.sort_by(|one, two| one.compare(two, select));
         }
-        Ok(Finished { rows: self.rows, cut_behind: None })
-    }
-
-    fn finish_groups(mut self, select: &Select, evaluator: &mut Evaluator<'_>) -> Result<Finished> {
-        if select.group_by.is_empty() && self.groups.is_empty() {
-            let (bindings, accumulators) = (evaluator.bindings.clone(), accumulators(select));
-            let document = Place::nowhere().document;
-            let group = Group { bindings, document, accumulators, memory: 0 };
-            self.groups.insert(GroupKey::new(Vec::new()), group);
-        }
-        let last = self.groups.last_key_value().map(|it| it.0.clone());
-        let cut_behind = last.filter(|_| self.is_cut);
-        let mut rows = Vec::with_capacity(self.groups.len());
-        let outer = std::mem::take(&mut evaluator.bindings);
-        for (key, group) in std::mem::take(&mut self.groups) {
-            evaluator.bindings = group.bindings;
-            let results = group.accumulators.iter().map(Accumulator::result).collect();
-            evaluator.aggregates.push(results);
-            let row = evaluator.group_row(select);
-            evaluator.aggregates.pop();
-            let (keys, value) = row?;
-            self.held -= group.memory;
-            // Where nothing else is asked for, rows come by what they are grouped by.
-            let keys = if select.order_by.is_empty() { key.keys.clone() } else { keys };
-            let mut memory = 0;
-            for key in &keys {
-                // Lists can be much longer than what an item has.
-                memory += evaluator.context.measure(key, ORDER_STEP_BYTES)?.memory;
-            }
-            if select.is_distinct {
-                evaluator.context.measure(&value, DIGEST_STEP_BYTES)?;
-            }
-            let is_new = !select.is_distinct || self.seen.insert(compare::digest(&value));
-            if is_new && !value.is_undefined() {
-                let (place, document, digest) = (key.place(), group.document, key.digest);
-                let row = Row { keys, place, document, value, digest, memory };
-                rows.push(self.held_row(evaluator, row)?);
-            }
-        }
-        rows.sort_by(|one, two| compare_keys(&one.keys, &two.keys, select));
-        evaluator.bindings = outer;
-        Ok(Finished { rows, cut_behind })
+        self.rows.truncate(self.rows_max.unwrap_or(usize::MAX));
+        let last = self.rows.last().filter(|_| self.rows_max.is_some());
+        let cut_behind = last.map(|it| (it.keys.clone(), it.place.clone()));
+        Ok(Finished { rows: self.rows, cut_behind })
     }
 }
 
@@ -367,41 +271,13 @@ impl Row {
         compare_keys(&self.keys, &other.keys, select)
             .then_with(|| directed(self.place.cmp(&other.place), select))
     }
-}
 
-impl GroupKey {
-    pub(crate) fn new(keys: Vec<Value>) -> Self {
-        let digest = group_digest(&keys);
-        Self { keys, digest }
-    }
-
-    /// Its place in a continuation.
-    pub(crate) fn place(&self) -> Place {
-        Place::of(self.digest)
+    /// What it takes up to say which document it came from.
+    fn document_bytes(&self) -> usize {
+        let (partition, id) = &*self.document;
+        size_of_val(&*self.document) + partition.len() + id.len()
     }
 }
-
-impl Ord for GroupKey {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let pairs = self.keys.iter().zip(&other.keys);
-        let first = pairs.map(|(one, two)| compare::order(one, two)).find(|it| it.is_ne());
-        first.unwrap_or(Ordering::Equal).then_with(|| self.digest.cmp(&other.digest))
-    }
-}
-
-impl PartialOrd for GroupKey {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for GroupKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for GroupKey {}
 
 impl Place {
     /// The place of a value that may come from several documents.
@@ -434,23 +310,4 @@ pub(crate) fn compare_keys(one: &[Value], two: &[Value], select: &Select) -> Ord
 pub(crate) fn directed(order: Ordering, select: &Select) -> Ordering {
     let is_descending = select.order_by.first().is_some_and(|it| it.is_descending);
     if is_descending { order.reverse() } else { order }
-}
-
-/// Whether the value lies within one of the bindings.
-fn is_bound(expression: &Expression) -> bool {
-    let base = if let Expression::Path { base, .. } = expression { base } else { expression };
-    matches!(base, Expression::Name { .. })
-}
-
-fn accumulators(select: &Select) -> Vec<Accumulator> {
-    select.aggregates.iter().map(|it| Accumulator::new(it.kind)).collect()
-}
-
-fn group_digest(keys: &[Value]) -> u128 {
-    let mut text = String::new();
-    for key in keys {
-        compare::canonical(key, &mut text);
-        text.push('\n');
-    }
-    xxhash_rust::xxh3::xxh3_128(text.as_bytes())
 }

@@ -7,7 +7,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millstream_core::JSON_DEPTH_MAX;
 
+use crate::parser::DEPTH_MAX;
 use crate::value::{Number, Object, Value};
+
+/// How deep a value nests that a query made: as deep as an item, a level for each of the query,
+/// and what a continuation puts around it.
+const MADE_DEPTH_MAX: u32 = JSON_DEPTH_MAX + DEPTH_MAX + 8;
 
 /// Reads one JSON value.
 ///
@@ -15,8 +20,21 @@ use crate::value::{Number, Object, Value};
 ///
 /// A reason with the place of the fault.
 pub(crate) fn read(bytes: &Bytes) -> Result<Value, String> {
+    read_nested(bytes, JSON_DEPTH_MAX)
+}
+
+/// Reads one JSON value that a query made, which may nest deeper than items do.
+///
+/// # Errors
+///
+/// As for [`read`].
+pub(crate) fn read_made(bytes: &Bytes) -> Result<Value, String> {
+    read_nested(bytes, MADE_DEPTH_MAX)
+}
+
+fn read_nested(bytes: &Bytes, depth_max: u32) -> Result<Value, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
-    let mut reader = Reader { text, at: 0 };
+    let mut reader = Reader { text, at: 0, depth_max };
     reader.space();
     let start = reader.at;
     let value = match reader.peek() {
@@ -41,7 +59,7 @@ pub(crate) fn read(bytes: &Bytes) -> Result<Value, String> {
 /// As for [`read`], but faults in what is not read may go unnoticed.
 pub(crate) fn read_properties(bytes: &Bytes, wanted: &BTreeSet<Arc<str>>) -> Result<Value, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
-    let mut reader = Reader { text, at: 0 };
+    let mut reader = Reader { text, at: 0, depth_max: JSON_DEPTH_MAX };
     reader.space();
     let start = reader.at;
     if reader.peek() != Some(b'{') {
@@ -156,6 +174,7 @@ pub(crate) fn write_string(text: &str, out: &mut String) {
 struct Reader<'a> {
     text: &'a str,
     at: usize,
+    depth_max: u32,
 }
 
 impl Reader<'_> {
@@ -180,8 +199,8 @@ impl Reader<'_> {
     }
 
     fn value(&mut self, depth: u32) -> Result<Value, String> {
-        if JSON_DEPTH_MAX < depth {
-            return Err(format!("nested deeper than {JSON_DEPTH_MAX} levels"));
+        if self.depth_max < depth {
+            return Err(format!("nested deeper than {} levels", self.depth_max));
         }
         match self.peek() {
             Some(b'{') => Ok(Value::object(self.object(depth)?)),

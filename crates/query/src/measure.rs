@@ -1,9 +1,11 @@
 //! How large a value is: as text, and in memory.
 
+use std::collections::BTreeSet;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use crate::json;
-use crate::value::{Object, Value};
+use crate::value::{Object, Value, whole, write_double};
 
 /// Bytes of text that are measured, or written, in the time of one step of evaluation.
 pub(crate) const MEASURE_STEP_BYTES: usize = 128;
@@ -29,14 +31,13 @@ impl Measure {
 
     /// Adds a value; false if that is too much.
     fn add(&mut self, value: &Value, text_bytes_max: usize) -> bool {
-        const NUMBER_BYTES: usize = 8;
         self.memory += size_of::<Value>();
         let (text, memory) = match value {
             Value::Undefined => (0, 0),
             Value::Null | Value::Bool(_) => (4, 0),
             Value::Number(number) => match number.text() {
                 Some(text) => (text.len(), SHARED_BYTES + text.len()),
-                None => (NUMBER_BYTES, 0),
+                None => (double_bytes(number.as_double()), 0),
             },
             Value::String(text) => (json::string_bytes(text), SHARED_BYTES + text.len()),
             Value::Array(items) => {
@@ -81,9 +82,77 @@ impl Measure {
     }
 }
 
+/// What several values share, to count it once.
+#[derive(Debug, Default)]
+pub(crate) struct Parts(BTreeSet<*const u8>);
+
+impl Parts {
+    /// Adds a value; returns the bytes of memory that it takes up besides what is known already.
+    pub(crate) fn add(&mut self, value: &Value) -> usize {
+        let parts = match value {
+            Value::Undefined | Value::Null | Value::Bool(_) => 0,
+            Value::Number(number) => number.text().map_or(0, |it| self.text(it)),
+            Value::String(text) => self.text(text),
+            Value::Array(items) if self.is_new(Arc::as_ptr(items).cast()) => {
+                let unused = items.capacity() - items.len();
+                let items: usize = items.iter().map(|it| self.add(it)).sum();
+                SHARED_BYTES + size_of::<Vec<Value>>() + unused * size_of::<Value>() + items
+            }
+            Value::Object(object) if self.is_new(Arc::as_ptr(object).cast()) => {
+                let raw = object.raw().filter(|it| self.is_new(it.as_ptr()));
+                let raw = raw.map_or(0, |it| it.len());
+                let properties =
+                    object.iter().map(|(name, value)| self.text(name) + self.add(value));
+                SHARED_BYTES + object.memory() + raw + properties.sum::<usize>()
+            }
+            Value::Array(_) | Value::Object(_) => 0,
+        };
+        size_of::<Value>() + parts
+    }
+
+    fn text(&mut self, text: &str) -> usize {
+        if self.is_new(text.as_ptr()) { SHARED_BYTES + text.len() } else { 0 }
+    }
+
+    fn is_new(&mut self, part: *const u8) -> bool {
+        self.0.insert(part)
+    }
+}
+
+/// How many bytes [`write_double`] appends.
+fn double_bytes(double: f64) -> usize {
+    // Most numbers are whole, and quicker counted than written.
+    if let Some(whole) = whole(double) {
+        let digits = whole.unsigned_abs().checked_ilog10().map_or(1, |it| it + 1);
+        return usize::from(whole < 0) + usize::try_from(digits).unwrap_or(usize::MAX);
+    }
+    let mut counter = Counter(0);
+    write_double(double, &mut counter);
+    counter.0
+}
+
+/// Counts what is written to it.
+struct Counter(usize);
+
+impl Write for Counter {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 += text.len();
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_bytes_of_a_number_are_those_that_are_written() {
+        for double in [0.0, -0.0, 7.0, -10.0, 999.0, 1e15, -1.5, 0.1, 1e-7, -2e300, 1e20, 1e21] {
+            let mut out = String::new();
+            write_double(double, &mut out);
+            assert_eq!(double_bytes(double), out.len(), "{out}");
+        }
+    }
 
     #[test]
     fn what_is_held_is_counted() {

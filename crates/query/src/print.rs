@@ -158,6 +158,7 @@ impl Display for Expression {
             Self::Aggregate { aggregate, .. } => {
                 write!(f, "{}({})", aggregate.kind.function(), aggregate.argument)
             }
+            Self::Grouped { expression, .. } => expression.fmt(f),
             Self::Scalar(select) => write!(f, "({select})"),
             Self::Gathered(select) => write!(f, "ARRAY({select})"),
             Self::Exists(select) => write!(f, "EXISTS({select})"),
@@ -183,6 +184,7 @@ fn strength(expression: &Expression) -> u8 {
         Expression::Chain { rest, .. } => rest.first().map_or(0, |(it, _)| it.strength()),
         Expression::Between { .. } | Expression::In { .. } | Expression::Like { .. } => COMPARISON,
         Expression::Unary(..) => UNARY,
+        Expression::Grouped { expression, .. } => strength(expression),
         Expression::Literal(_)
         | Expression::Parameter(..)
         | Expression::Name { .. }

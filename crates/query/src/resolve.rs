@@ -1,6 +1,8 @@
 //! Gives every name its place, every aggregate its number, and refuses what means nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod group;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::ast::walk::Part;
@@ -112,7 +114,8 @@ impl Resolver<'_> {
         self.names.truncate(outer_names);
         self.items.truncate(outer_names);
         self.aggregates = outer_aggregates;
-        check(select, outer_names)
+        check(select)?;
+        group::resolve(select, outer_names)
     }
 
     fn collection(&mut self, collection: &mut Collection) -> Result<()> {
@@ -225,8 +228,7 @@ fn root(expression: &Expression) -> Option<Collection> {
     is_path.then(|| Collection::Root { name: name.clone(), steps: steps.to_vec() })
 }
 
-/// `outer` is the number of names that come from queries around this one.
-fn check(select: &Select, outer: usize) -> Result<()> {
+fn check(select: &Select) -> Result<()> {
     let refused = |reason: &str| Err(Error::meaningless(select.position, reason));
     let is_star = matches!(select.projection, Projection::Star);
     if is_star && select.sources.len() != 1 {
@@ -238,39 +240,5 @@ fn check(select: &Select, outer: usize) -> Result<()> {
     if select.top.is_some() && select.window.is_some() {
         return refused("TOP does not go with OFFSET and LIMIT;");
     }
-    if !select.is_grouped() {
-        return Ok(());
-    }
-    let keys: BTreeSet<String> = select.group_by.iter().map(ToString::to_string).collect();
-    for item in &select.order_by {
-        check_grouped(&item.expression, &keys, outer)?;
-    }
-    match &select.projection {
-        Projection::Star => Ok(()),
-        Projection::Value(expression) => check_grouped(expression, &keys, outer),
-        Projection::List(list) => {
-            list.iter().try_for_each(|item| check_grouped(&item.expression, &keys, outer))
-        }
-    }
-}
-
-/// A group has one value of what it is grouped by and of aggregates, and of nothing else.
-fn check_grouped(expression: &Expression, keys: &BTreeSet<String>, outer: usize) -> Result<()> {
-    if matches!(expression, Expression::Aggregate { .. }) || keys.contains(&expression.to_string())
-    {
-        return Ok(());
-    }
-    if let Expression::Name { position, slot, .. } = expression
-        && outer <= *slot
-    {
-        let reason = "what stands beside an aggregate must be in GROUP BY; it is not";
-        return Err(Error::meaningless(*position, reason));
-    }
-    let mut result = Ok(());
-    expression.each_child(&mut |child| {
-        if result.is_ok() {
-            result = check_grouped(child, keys, outer);
-        }
-    });
-    result
+    Ok(())
 }

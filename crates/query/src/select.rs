@@ -6,6 +6,7 @@ use crate::ast::{Collection, Projection, Select};
 use crate::error::Result;
 use crate::evaluate::Evaluator;
 use crate::gather::{Gathered, Place};
+use crate::measure::Parts;
 use crate::value::{Object, Value};
 
 /// What is called with each row.
@@ -27,11 +28,19 @@ impl<'a> Evaluator<'a> {
     pub(crate) fn rows(&mut self, select: &Select) -> Result<Vec<Value>> {
         let mut stage = Stage::new(select, self)?;
         let mut rows = Vec::new();
-        let mut held = 0;
+        let (mut held, mut parts) = (0, None);
         let _ = self.each_row(select, 0, &mut |evaluator| {
             stage.take(evaluator, &Place::nowhere(), &mut |evaluator, value| {
-                evaluator.hold(&mut held, &value)?;
+                held += evaluator.memory(&value, parts.as_mut())?;
                 rows.push(value);
+                if evaluator.held_bytes_max < held && parts.is_none() {
+                    // Many rows can share what the item has; it is seldom worth while to look.
+                    let mut known = Parts::default();
+                    known.add(&evaluator.root);
+                    held = rows.iter().map(|it| known.add(it)).sum();
+                    parts = Some(known);
+                }
+                evaluator.check_held(held)?;
                 Ok(ControlFlow::Continue(()))
             })
         })?;
@@ -61,7 +70,8 @@ impl<'a> Evaluator<'a> {
         let mut rows = Vec::new();
         let mut held = 0;
         let mut out = |evaluator: &mut Self, value: Value| {
-            evaluator.hold(&mut held, &value)?;
+            held += evaluator.memory(&value, None)?;
+            evaluator.check_held(held)?;
             rows.push(value);
             Ok(ControlFlow::Continue(()))
         };

@@ -1,5 +1,6 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -231,17 +232,17 @@ impl From<i64> for Number {
 }
 
 /// Appends a finite double in its shortest form, with an exponent where JavaScript would.
-pub(crate) fn write_double(double: f64, out: &mut String) {
-    use std::fmt::Write as _;
+pub(crate) fn write_double(double: f64, out: &mut impl Write) {
+    const INFALLIBLE: &str = "what takes numbers takes any text";
     const PLAIN_MAX: f64 = 1e21;
     const PLAIN_MIN: f64 = 1e-6;
     let magnitude = double.abs();
     if double == 0.0 {
-        out.push('0');
+        out.write_char('0').expect(INFALLIBLE);
     } else if (PLAIN_MIN..PLAIN_MAX).contains(&magnitude) {
-        write!(out, "{double}").expect("a string takes any text");
+        write!(out, "{double}").expect(INFALLIBLE);
     } else {
-        write!(out, "{double:e}").expect("a string takes any text");
+        write!(out, "{double:e}").expect(INFALLIBLE);
     }
 }
 

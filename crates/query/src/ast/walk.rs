@@ -28,7 +28,9 @@ impl Expression {
                     }
                 }
             }
-            Self::Not(operand) | Self::Unary(_, operand) => visit(operand),
+            Self::Not(operand)
+            | Self::Unary(_, operand)
+            | Self::Grouped { expression: operand, .. } => visit(operand),
             Self::Chain { first, rest } => {
                 visit(first);
                 rest.iter().for_each(|(_, operand)| visit(operand));
@@ -74,7 +76,9 @@ impl Expression {
                 }
                 Ok(())
             }
-            Self::Not(operand) | Self::Unary(_, operand) => visit(Part::Expression(operand)),
+            Self::Not(operand)
+            | Self::Unary(_, operand)
+            | Self::Grouped { expression: operand, .. } => visit(Part::Expression(operand)),
             Self::Chain { first, rest } => {
                 visit(Part::Expression(first))?;
                 rest.iter_mut().try_for_each(|(_, it)| visit(Part::Expression(it)))

@@ -62,19 +62,20 @@ pub(crate) async fn page(
         let _ = evaluator.feed(&mut stages, &Value::Undefined, &Place::nowhere(), &mut nothing)?;
     }
     let mut pace = Pace::new(&run.limits);
-    let mut can_pause = paging == Paging::Summed;
+    // How many documents have to be visited before it is tried to pause.
+    let mut pause_from = if paging == Paging::Summed { 1 } else { u64::MAX };
     'documents: while let Some(batch) = reader.next(usize::MAX).await? {
         for (index, item) in batch.items.iter().enumerate() {
             let is_spent = run.limits.documents_max <= page.documents_visited
                 || evaluator.context.steps_left() < run.steps_soft();
-            if can_pause && is_spent && 0 < page.documents_visited {
+            if is_spent && pause_from <= page.documents_visited {
                 if let Some(text) = partial(run, &stages, batch.before(index)) {
                     page.continuation = Some(text);
                     return Ok(page);
                 }
-                // What is too long for a continuation would have to be written before each further
-                // document to see whether it still is.
-                can_pause = false;
+                // What is too long for a continuation may become shorter, but to write it before
+                // each further document would take more time than these do.
+                pause_from = page.documents_visited.saturating_mul(2);
             }
             if run.limits.pass_documents_max <= page.documents_visited {
                 return Err(too_many(run));
@@ -165,7 +166,10 @@ fn prepare(
     let gathered = last.gathered.get_or_insert_default();
     gathered.is_last = true;
     match paging {
-        Paging::Sorted => gathered.is_by_value = run.select.is_distinct,
+        Paging::Sorted => {
+            gathered.is_by_value = run.select.is_distinct;
+            gathered.rows_min = Some(keep.rows_min(run));
+        }
         Paging::Grouped => gathered.groups_max = Some(keep.skipped.saturating_add(keep.wanted)),
         Paging::Distinct => gathered.left_out = keep.skipped,
         Paging::Summed | Paging::Whole => (),
@@ -204,7 +208,7 @@ fn prepare(
             }
             let restored: Option<Vec<Accumulator>> =
                 kinds.zip(states).map(|(kind, it)| Accumulator::restore(kind, it)).collect();
-            last.gathered = Some(Gathered::with_accumulators(restored.ok_or_else(wrong)?));
+            gathered.resume(restored.ok_or_else(wrong)?);
             reader.seek(position)
         }
         Some(State::Documents(_)) => Err(wrong()),
@@ -214,6 +218,11 @@ fn prepare(
 /// The continuation of aggregates in the middle of the documents, if their state is short enough.
 fn partial(run: &Run<'_>, stages: &[Stage<'_>], position: Option<Position>) -> Option<String> {
     let gathered = stages.first()?.gathered.as_ref()?;
+    // What would be far too long is not even written. An empty object, which is the worst, takes up
+    // 28 times what it adds.
+    if run.limits.continuation_bytes_max.saturating_mul(32) < gathered.held {
+        return None;
+    }
     let states = match gathered.accumulators() {
         Some(accumulators) => accumulators.iter().map(Accumulator::save).collect(),
         // No row has passed the filter yet.
@@ -285,10 +294,18 @@ impl Keep {
         self.before.saturating_add(u64::try_from(self.skipped).unwrap_or(u64::MAX))
     }
 
+    /// Rows without which the page could not go on behind the one before: one more than those that
+    /// are counted again.
+    fn rows_min(&self, run: &Run<'_>) -> usize {
+        let counted = run.passed.saturating_sub(self.before);
+        usize::try_from(counted).unwrap_or(usize::MAX).saturating_add(1)
+    }
+
     /// Drops rows that cannot come onto the page, now and then.
     fn prune(&self, run: &Run<'_>, gathered: &mut Gathered) {
         const ROWS_MIN: usize = 256;
         let rows_max = self.skipped.saturating_add(self.wanted);
+        let rows_max = gathered.rows_max.map_or(rows_max, |it| it.min(rows_max));
         let is_long = rows_max.saturating_mul(2).max(ROWS_MIN) < gathered.rows.len();
         let is_large = run.limits.bytes_max.saturating_mul(2) < gathered.held - gathered.kept;
         if !is_long && !is_large {
@@ -345,7 +362,9 @@ fn answer(
         let is_too_large = run.limits.bytes_max < bytes.saturating_add(text.len());
         let is_full = run.limits.items_max <= before || (is_too_large && 0 < before);
         if is_full {
-            page.continuation = Some(next(run, passed, last, paging)?);
+            let behind = last.map(|it| (it.keys.clone(), it.place.clone()));
+            let is_cut = finished.cut_behind.is_some();
+            page.continuation = Some(next(run, passed, behind, paging, is_cut)?);
             return Ok(page);
         }
         bytes += text.len();
@@ -355,38 +374,46 @@ fn answer(
             page.rows.push(text);
         }
     }
-    // Groups that have no row leave room on the page although there are more.
+    // Where some were left to the next page there is room on this one, and where groups have no
+    // row.
     let rows = u64::try_from(finished.rows.len()).unwrap_or(u64::MAX);
     let passed = keep.before.saturating_add(rows);
-    if let Some(key) = finished.cut_behind.as_ref().filter(|_| passed < keep.passed_max) {
-        let state = State::Behind(key.keys.clone(), key.place());
-        page.continuation = Some(behind_group(run, passed, state)?);
+    if finished.cut_behind.is_some() && passed < keep.passed_max {
+        let behind = finished.cut_behind.clone();
+        page.continuation = Some(next(run, passed, behind, paging, true)?);
     }
     Ok(page)
 }
 
-fn next(run: &Run<'_>, passed: u64, last: Option<&Row>, paging: Paging) -> Result<String> {
+/// The continuation behind the row with these keys at this place. `is_cut` if rows that would have
+/// fitted onto the page were too much to keep: those that are counted would be so soon, too.
+fn next(
+    run: &Run<'_>,
+    passed: u64,
+    behind: Option<(Vec<Value>, Place)>,
+    paging: Paging,
+    is_cut: bool,
+) -> Result<String> {
     let counted = || run.token(passed, State::Counted).write();
-    let Some(row) = last else { return Ok(counted()) };
-    let state = State::Behind(row.keys.clone(), row.place.clone());
+    let Some((keys, place)) = behind else { return Ok(counted()) };
+    let behind = || run.token(passed, State::Behind(keys, place)).write();
     match paging {
         Paging::Sorted => {
-            let text = run.token(passed, state).write();
-            let is_short = text.len() <= run.limits.continuation_bytes_max;
-            Ok(if is_short { text } else { counted() })
+            let bytes_max = if is_cut { TEXT_BYTES_MAX } else { run.limits.continuation_bytes_max };
+            let text = behind();
+            Ok(if text.len() <= bytes_max { text } else { counted() })
         }
-        Paging::Grouped => behind_group(run, passed, state),
+        // Groups that have no row cannot be counted again, so that this may be longer than it
+        // should.
+        Paging::Grouped => {
+            let text = behind();
+            if text.len() <= TEXT_BYTES_MAX {
+                return Ok(text);
+            }
+            Err(Error::too_large("the values of GROUP BY are too long for a continuation"))
+        }
         Paging::Distinct | Paging::Summed | Paging::Whole => Ok(counted()),
     }
-}
-
-/// Groups that have no row cannot be counted again, so that this may be longer than it should.
-fn behind_group(run: &Run<'_>, passed: u64, state: State) -> Result<String> {
-    let text = run.token(passed, state).write();
-    if text.len() <= TEXT_BYTES_MAX {
-        return Ok(text);
-    }
-    Err(Error::too_large("the values of GROUP BY are too long for a continuation"))
 }
 
 fn too_many(run: &Run<'_>) -> Error {

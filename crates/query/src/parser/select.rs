@@ -72,6 +72,7 @@ impl Parser<'_> {
             order_by,
             window,
             aggregates: Vec::new(),
+            looks_at_rows: false,
         })
     }
 

@@ -8,6 +8,7 @@ mod depth;
 mod errors;
 mod harness;
 mod limits;
+mod memory;
 mod plans;
 mod random;
 mod resume;

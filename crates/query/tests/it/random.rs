@@ -1,7 +1,7 @@
 //! Whatever the documents and the size of pages: pages joined are one large page.
 
 use millstream_core::KeyRange;
-use millstream_query::{Limits, Parameters, Query, Scope};
+use millstream_query::{ErrorKind, Limits, Parameters, Query, Scope};
 use proptest::prelude::*;
 
 use crate::harness::Harness;
@@ -79,6 +79,36 @@ proptest! {
             let large = harness.all(&query, &none, &all, Limits::items(10_000)).unwrap();
             let paged = harness.all(&query, &none, &all, small).unwrap();
             prop_assert_eq!(&paged, &large, "{}", text);
+        }
+    }
+
+    #[test]
+    fn pages_that_may_keep_little_are_refused_or_right(
+        documents in prop::collection::vec(document(), 0..30),
+        items_max in 1..40_usize,
+        held_bytes_max in 200..8000_usize,
+        is_token_short in any::<bool>(),
+    ) {
+        let whole = |(index, it): (usize, &String)| {
+            format!("{{\"id\":\"{index}\",\"pk\":\"{}\",{it}}}", index % 3)
+        };
+        let documents: Vec<String> = documents.iter().enumerate().map(whole).collect();
+        let harness = Harness::new(&["/pk"], &documents);
+        let none = Parameters::default();
+        let continuation_bytes_max = if is_token_short { 1 } else { 8192 };
+        let small = Limits {
+            items_max, held_bytes_max, continuation_bytes_max, ..Limits::default()
+        };
+        for text in QUERIES {
+            let query = Query::parse(text).unwrap();
+            let all = Scope::all();
+            match harness.all(&query, &none, &all, small) {
+                Err(error) => prop_assert_eq!(error.kind(), ErrorKind::TooLarge, "{}", text),
+                Ok(paged) => {
+                    let large = harness.all(&query, &none, &all, Limits::items(10_000)).unwrap();
+                    prop_assert_eq!(&paged, &large, "{}", text);
+                }
+            }
         }
     }
 
