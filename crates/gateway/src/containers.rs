@@ -88,6 +88,7 @@ pub(crate) async fn delete(call: Call<'_>) -> Answer {
     }
     call.state.containers.delete(&info.name).await?;
     call.state.forget(&info.name);
+    call.state.forget_throttle(info.resource_id);
     call.state.catalog.remove(Owner::Container(info.resource_id)).await?;
     // Unlike other answers about a container, this one names the container itself: the SDKs for
     // .NET and Java forget the session tokens of what is named here.

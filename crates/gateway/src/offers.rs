@@ -102,9 +102,7 @@ pub(crate) async fn replace(state: &State, request: &Request, id: &str) -> Answe
         grow(state, name, offer.throughput.most().div_ceil(UNITS_PER_RANGE_MAX)).await?;
         state.forget(name);
     }
-    if let Owner::Database(number) = offer.owner {
-        state.set_shared(number, offer.throughput.most());
-    }
+    state.set_throughput(offer.owner, offer.throughput.most());
     reply(&offer)
 }
 

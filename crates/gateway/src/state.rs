@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use millstream_core::{
@@ -11,7 +11,7 @@ use millstream_core::{
 use millstream_query::ComputedProperties;
 
 use crate::auth::Verified;
-use crate::catalog::{Catalog, Owner};
+use crate::catalog::{Catalog, Owner, Throughput};
 use crate::definition;
 use crate::management::Operations;
 use crate::open_container::OpenContainer;
@@ -40,8 +40,9 @@ pub(crate) struct State {
     pub(crate) operations: Operations,
     pub(crate) verified: Verified,
     open: RwLock<BTreeMap<ContainerPath, Found>>,
-    /// What containers of a database share that have no throughput of their own, by its number.
-    shared: Mutex<BTreeMap<u32, Arc<Throttle>>>,
+    /// What containers may spend, and databases whose containers share it: one budget each,
+    /// whatever paths lead there and however often they are opened.
+    throttles: Mutex<BTreeMap<Owner, Arc<Throttle>>>,
 }
 
 /// A container that a path led to.
@@ -84,7 +85,7 @@ impl State {
             operations: Operations::default(),
             verified: Verified::default(),
             open: RwLock::default(),
-            shared: Mutex::default(),
+            throttles: Mutex::default(),
         };
         if let Err(refusal) = state.tidy_catalog().await {
             // What is left over means nothing to anybody; the next start tries again.
@@ -160,15 +161,26 @@ impl State {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         open.retain(|_, found| found.container.info().name.database() != info.name);
         drop(open);
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner).remove(&info.resource_id);
+        self.lock_throttles().retain(|owner, _| match owner {
+            Owner::Database(number) => *number != info.resource_id,
+            Owner::Container(id) => id.database != info.resource_id,
+        });
     }
 
-    /// Changes what the containers of a database share.
-    pub(crate) fn set_shared(&self, database: u32, per_second: u32) {
-        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(throttle) = shared.get(&database) {
+    /// Forgets what a container that is gone might have spent.
+    pub(crate) fn forget_throttle(&self, id: ResourceId) {
+        self.lock_throttles().remove(&Owner::Container(id));
+    }
+
+    /// Changes what a container may spend, or the containers of a database.
+    pub(crate) fn set_throughput(&self, owner: Owner, per_second: u32) {
+        if let Some(throttle) = self.lock_throttles().get(&owner) {
             throttle.set(per_second);
         }
+    }
+
+    fn lock_throttles(&self) -> MutexGuard<'_, BTreeMap<Owner, Arc<Throttle>>> {
+        self.throttles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read_open(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<ContainerPath, Found>> {
@@ -238,18 +250,25 @@ impl State {
         if !self.options.enforce_throughput {
             return Ok(Arc::new(Throttle::off()));
         }
-        let now = self.clock.monotonic();
         let own = self.catalog.read(Owner::Container(id)).await?.throughput;
-        if let Some(own) = own {
-            return Ok(Arc::new(Throttle::new(own.most(), now)));
-        }
-        let shared = self.catalog.read(Owner::Database(id.database)).await?.throughput;
-        let Some(units) = shared else {
-            return Ok(Arc::new(Throttle::new(THROUGHPUT_DEFAULT, now)));
+        let shared = match own {
+            Some(_) => None,
+            None => self.catalog.read(Owner::Database(id.database)).await?.throughput,
         };
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let throttle = || Arc::new(Throttle::new(units.most(), now));
-        Ok(Arc::clone(shared.entry(id.database).or_insert_with(throttle)))
+        let owner = match shared {
+            Some(_) => Owner::Database(id.database),
+            None => Owner::Container(id),
+        };
+        let units = own.or(shared).map_or(THROUGHPUT_DEFAULT, Throughput::most);
+        let now = self.clock.monotonic();
+        let mut throttles = self.lock_throttles();
+        if OPEN_MAX <= throttles.len() {
+            throttles.clear();
+        }
+        let throttle = throttles.entry(owner).or_insert_with(|| Throttle::new(units, now).into());
+        // Another process may have changed it since.
+        throttle.set(units);
+        Ok(Arc::clone(throttle))
     }
 }
 

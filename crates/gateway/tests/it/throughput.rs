@@ -158,7 +158,11 @@ fn what_a_container_is_can_be_asked_when_its_throughput_is_spent() {
         assert_eq!(count_ranges(&gateway).await, 1);
         let read = gateway.get("/dbs/d/colls/c").await.expect(200);
         gateway.get("/dbs/d/colls/c/docs").await.expect(429);
+        let rid = read.json()["_self"].as_str().unwrap().to_owned();
         gateway.ask(Method::PUT, "/dbs/d/colls/c", &[], read.body).await.expect(200);
+        // It has one budget, also when it is opened anew or by its resource id.
+        gateway.get("/dbs/d/colls/c/docs").await.expect(429);
+        gateway.get(&format!("/{rid}docs")).await.expect(429);
         gateway.ask(Method::DELETE, "/dbs/d/colls/c", &[], "").await.expect(204);
     });
 }
