@@ -3,18 +3,19 @@
 //! Both come as JSON or HybridRow and are answered in the form they came in.
 
 mod bulk;
+mod room;
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use http::StatusCode;
 use millstream_core::{
-    BATCH_OPERATIONS_MAX, Batch, Error, IfNoneMatch, ItemId, KeyRange, Lsn, Operation,
-    OperationResult, PartitionKey, RangeId, RangeInfo,
+    BATCH_OPERATIONS_MAX, Batch, Error, ITEM_BYTES_MAX, IfNoneMatch, ItemId, KeyRange, Lsn,
+    Operation, OperationResult, PartitionKey, RangeId, RangeInfo,
 };
 
 use crate::batch_wire::{self, OperationType, OperationWire, ResultWire};
-use crate::item_body::{self, home};
+use crate::item_body::{self, TEXT_BYTES_MAX, home};
 use crate::open_container::{OpenContainer, range_gone};
 use crate::refusal::Refusal;
 use crate::reply::{Answer, Reply, quoted, unquoted};
@@ -23,6 +24,12 @@ use crate::{binary_json, charge, headers, hybrid_row, items, patching, session};
 
 /// What the binary bodies of a request may be as text: twice what a request may be.
 const BINARY_TEXT_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// An operation as it was sent, but for its body, which is text here; or why it cannot be.
+struct Sent {
+    wire: OperationWire,
+    body: Result<Option<Bytes>, Refusal>,
+}
 
 /// An operation in the steps it means to the store, and its body for a closer look when it fails.
 struct Ready {
@@ -35,7 +42,7 @@ struct Ready {
 pub(crate) async fn execute(call: Call<'_>) -> Answer {
     let body = &call.request.body;
     let is_hybrid_row = hybrid_row::is_hybrid_row(body);
-    let mut operations = if is_hybrid_row {
+    let operations = if is_hybrid_row {
         hybrid_row::decode_operations(body, BATCH_OPERATIONS_MAX)?
     } else {
         batch_wire::decode_json(body, BATCH_OPERATIONS_MAX)?
@@ -48,7 +55,7 @@ pub(crate) async fn execute(call: Call<'_>) -> Answer {
         let message = "Batch request has more operations than what is supported.";
         return Err(Refusal::bad_request(message));
     }
-    bodies_to_text(&mut operations)?;
+    let operations = bodies_to_text(operations)?;
     let (results, seen) = if call.request.flag(&headers::BATCH_ATOMIC) {
         atomic(call, &operations).await?
     } else {
@@ -57,46 +64,52 @@ pub(crate) async fn execute(call: Call<'_>) -> Answer {
     Ok(reply(&results, &seen, is_hybrid_row))
 }
 
-/// Makes text of bodies in binary JSON before anything is done. The limit of the request is none
-/// for them: a few bytes can stand for a long text, a hundred times over.
-fn bodies_to_text(operations: &mut [OperationWire]) -> Result<(), Refusal> {
+/// Makes text of bodies in binary JSON, once and before anything is done. The limit of the request
+/// is none for them: a few bytes can stand for a long text, a hundred times over.
+fn bodies_to_text(operations: Vec<OperationWire>) -> Result<Vec<Sent>, Refusal> {
+    let too_large = |message| Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message);
     let mut bytes = 0;
-    for operation in operations {
-        let Some(body) = operation.body.as_mut().filter(|it| binary_json::is_binary(it)) else {
-            continue;
+    let mut sent = Vec::with_capacity(operations.len());
+    for (index, mut wire) in operations.into_iter().enumerate() {
+        let given = wire.body.take();
+        let is_binary = given.as_ref().is_some_and(|it| binary_json::is_binary(it));
+        let body = given.as_ref().map(item_body::text).transpose();
+        bytes += match &body {
+            Ok(Some(text)) if is_binary => text.len(),
+            Err(refusal) if refusal.status == StatusCode::PAYLOAD_TOO_LARGE => {
+                return Err(too_large(format!(
+                    "the body of operation {index} has more than {TEXT_BYTES_MAX} bytes, written \
+                     as text; an item may have {ITEM_BYTES_MAX}"
+                )));
+            }
+            // What cannot be read is refused in its place.
+            Ok(_) | Err(_) => 0,
         };
-        // What cannot be read is refused in its place.
-        let Ok(text) = item_body::text(body) else { continue };
-        bytes += text.len();
         if BINARY_TEXT_BYTES_MAX < bytes {
-            let message = format!(
+            return Err(too_large(format!(
                 "the operations hold more than {BINARY_TEXT_BYTES_MAX} bytes of items, written as \
                  text; send them in several requests"
-            );
-            return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+            )));
         }
-        *body = text;
+        sent.push(Sent { wire, body });
     }
-    Ok(())
+    Ok(sent)
 }
 
 /// What was seen of which range.
 type Seen = BTreeMap<RangeId, Lsn>;
 
 /// All operations or none.
-async fn atomic(
-    call: Call<'_>,
-    operations: &[OperationWire],
-) -> Result<(Vec<ResultWire>, Seen), Refusal> {
+async fn atomic(call: Call<'_>, operations: &[Sent]) -> Result<(Vec<ResultWire>, Seen), Refusal> {
     let container = call.container;
     let key = items::whole_key(call.request, container)?;
     let keys = container.settings().partition_key.range_of(&key)?;
-    if operations.iter().any(|it| it.kind == OperationType::Read) {
+    if operations.iter().any(|it| it.wire.kind == OperationType::Read) {
         container.check_session(call.request, &keys).await?;
     }
     let mut ready = Vec::with_capacity(operations.len());
-    for (index, wire) in operations.iter().enumerate() {
-        match check_key(call, wire, &key).and_then(|()| prepare(call, wire)) {
+    for (index, sent) in operations.iter().enumerate() {
+        match check_key(call, &sent.wire, &key).and_then(|()| prepare(call, sent)) {
             Ok(one) => ready.push(one),
             Err(refusal) => {
                 let results = failed(operations.len(), index, refused(&refusal));
@@ -149,9 +162,13 @@ fn own_key(
     wire: &OperationWire,
 ) -> Result<PartitionKey, Refusal> {
     let container = call.container;
+    let is_empty = |text: &str| {
+        let inner = text.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+        inner.is_some_and(|it| it.trim().is_empty())
+    };
     let key = match wire.partition_key.as_deref().map(str::trim) {
         None => items::whole_key(call.request, container)?,
-        Some("[]") => items::none_key(container)?,
+        Some(text) if is_empty(text) => items::none_key(container)?,
         Some(text) => items::check_whole(text.parse()?, container)?,
     };
     let Some(range) = range else { return Ok(key) };
@@ -161,17 +178,15 @@ fn own_key(
     Err(range_gone(range.id))
 }
 
-fn prepare(call: Call<'_>, wire: &OperationWire) -> Result<Ready, Refusal> {
+fn prepare(call: Call<'_>, sent: &Sent) -> Result<Ready, Refusal> {
+    let wire = &sent.wire;
     let refused =
         |reason: &str| Refusal::from(Error::invalid("use an operation of the batch", reason));
     let id = || match &wire.id {
         Some(id) => Ok(ItemId::new(id)?),
         None => Err(refused("it has no id")),
     };
-    let body = match &wire.body {
-        Some(body) => Some(item_body::text(body)?),
-        None => None,
-    };
+    let body = sent.body.clone()?;
     let needed = || body.clone().ok_or_else(|| refused("it has no resourceBody"));
     let mut steps = match wire.kind {
         OperationType::Create => vec![Operation::create(needed()?)],

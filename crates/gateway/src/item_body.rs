@@ -16,7 +16,7 @@ use crate::{headers, rid};
 
 /// What the text of a binary body may grow to; what is too large for an item is refused later, with
 /// the same words as if it had been text.
-const TEXT_BYTES_MAX: usize = 2 * ITEM_BYTES_MAX;
+pub(crate) const TEXT_BYTES_MAX: usize = 2 * ITEM_BYTES_MAX;
 
 /// The text of a body that is an item, whichever form it was sent in.
 pub(crate) fn text(body: &Bytes) -> Result<Bytes, Refusal> {

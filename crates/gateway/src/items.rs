@@ -70,7 +70,9 @@ pub(crate) async fn replace(call: Call<'_>, id: &str) -> Answer {
         Err(refusal) => Err(refusal),
     };
     match answer {
-        // What is not there cannot be replaced, whatever is wrong with the body.
+        // What is not there cannot be replaced, whatever is wrong with the body. Also if its
+        // partition key is not that of the request: `ReplaceItemStreamTest` of Microsoft's own
+        // tests for .NET (`CosmosItemSessionTokenTests`) expects 404 then, not 400 with 1001.
         Err(refusal)
             if matches!(
                 refusal.status,

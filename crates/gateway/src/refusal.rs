@@ -12,7 +12,7 @@ use crate::headers;
 ///
 /// The body that goes out is `{"code":"NotFound","message":"…"}`, with `additionalErrorInfo` where
 /// there is more to say to a program.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,

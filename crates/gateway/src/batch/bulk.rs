@@ -1,61 +1,212 @@
 //! Bulk requests: operations that stand each on their own.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http::StatusCode;
-use millstream_core::{BATCH_RESULT_BYTES_MAX, Batch, Lsn, RangeId, RangeInfo};
-use tokio::sync::Semaphore;
+use millstream_core::{
+    Batch, ITEM_BYTES_MAX, ItemId, KeyRange, Lsn, PartitionKey, RangeId, RangeInfo,
+};
 
-use crate::batch::{Seen, failure, is_failure, note, own_key, prepare, refused, success};
-use crate::batch_wire::{OperationType, OperationWire, ResultWire};
+use crate::batch::room::Room;
+use crate::batch::{
+    Ready, Seen, Sent, failure, is_failure, note, own_key, prepare, refused, success,
+};
+use crate::batch_wire::{OperationType, ResultWire};
 use crate::headers;
 use crate::refusal::{Refusal, sub_status};
 use crate::scope;
 use crate::state::Call;
 
-/// Reads at a time: what does not fit is in memory for a moment all the same.
-const READS_MAX: usize = 16;
-/// Patches at a time: what has happened cannot be left out of the answer, so that these may exceed
-/// it.
-const PATCHES_MAX: usize = 4;
+/// What an answer adds to an item at most: the properties of the service.
+const SHOWN_BYTES_MAX: usize = 512;
 
-/// The answer to a bulk request. What operations sent is limited before they are done; what reads
-/// and patches get back, which may be larger than they are, is limited here.
-struct Room {
-    taken: AtomicUsize,
-    reading: Semaphore,
-    patching: Semaphore,
+/// What came of an operation, and what it has seen.
+type Done = (ResultWire, Option<(RangeId, Lsn)>);
+
+/// A bulk request that is being done.
+struct Bulk<'a> {
+    call: Call<'a>,
+    operations: &'a [Sent],
+    /// The partition keys of the operations.
+    keys: Vec<Result<PartitionKey, Refusal>>,
+    room: Room,
 }
 
-impl Room {
-    fn new() -> Self {
-        Self {
-            taken: AtomicUsize::new(0),
-            reading: Semaphore::new(READS_MAX),
-            patching: Semaphore::new(PATCHES_MAX),
+/// Each operation on its own; those of one partition key in their order, others side by side.
+pub(super) async fn execute(
+    call: Call<'_>,
+    operations: &[Sent],
+) -> Result<(Vec<ResultWire>, Seen), Refusal> {
+    let range = scope::range(call.request, call.container).await?;
+    let keys = operations.iter().map(|it| own_key(call, range.as_ref(), &it.wire)).collect();
+    let bulk = Bulk { call, operations, keys, room: Room::new() };
+    bulk.check_session(range.as_ref()).await?;
+    let done = if call.request.flag(&headers::BATCH_CONTINUE_ON_ERROR) {
+        bulk.side_by_side().await
+    } else {
+        bulk.one_by_one().await
+    };
+    let mut results = vec![ResultWire::status(StatusCode::FAILED_DEPENDENCY); operations.len()];
+    let mut seen = Seen::new();
+    // What was split since is told as of the range that was named: clients take one token only.
+    let place = |(own, lsn)| (range.as_ref().map_or(own, |it| it.id), lsn);
+    for (index, (result, position)) in done {
+        note(&mut seen, position.map(place));
+        results[index] = result;
+    }
+    // Clients want to know it of every answer, also if nothing was done; and who was refused for
+    // what is there, or is not, has seen more than what was written.
+    if let Some(range) = &range
+        && (!seen.contains_key(&range.id) || results.iter().any(tells_of_others))
+        // What was done stays done without it.
+        && let Ok(newest) = call.container.newest(&range.keys).await
+    {
+        note(&mut seen, Some((range.id, newest)));
+    }
+    Ok((results, seen))
+}
+
+impl Bulk<'_> {
+    /// Checks what the client has seen if it reads, as single reads do, and before anything is
+    /// done: SDKs send a whole request again, not a part of it.
+    async fn check_session(&self, range: Option<&RangeInfo>) -> Result<(), Refusal> {
+        let Call { request, container, .. } = self.call;
+        let mut looked_at: Vec<KeyRange> = Vec::new();
+        for (one, key) in self.operations.iter().zip(&self.keys) {
+            let (OperationType::Read, Ok(key)) = (one.wire.kind, key) else { continue };
+            let keys = match range {
+                Some(range) => range.keys.clone(),
+                None => container.settings().partition_key.range_of(key)?,
+            };
+            if !looked_at.contains(&keys) {
+                container.check_session(request, &keys).await?;
+                looked_at.push(keys);
+            }
+        }
+        Ok(())
+    }
+
+    /// Until one of them fails.
+    async fn one_by_one(&self) -> Vec<(usize, Done)> {
+        let mut done = Vec::with_capacity(self.operations.len());
+        for index in 0..self.operations.len() {
+            let (result, position) = self.one(index).await;
+            let is_failure = is_failure(&result);
+            done.push((index, (result, position)));
+            if is_failure {
+                break;
+            }
+        }
+        done
+    }
+
+    async fn side_by_side(&self) -> Vec<(usize, Done)> {
+        // By the key, not by its text: there are many ways to write one.
+        let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (index, key) in self.keys.iter().enumerate() {
+            // Those without a key are refused, in whatever order.
+            let key = key.as_ref().map_or(String::new(), PartitionKey::to_string);
+            groups.entry(key).or_default().push(index);
+        }
+        let groups = groups.into_values().map(|indexes| self.in_order(indexes));
+        join_all(groups).await.into_iter().flatten().collect()
+    }
+
+    /// The operations of one partition key.
+    async fn in_order(&self, indexes: Vec<usize>) -> Vec<(usize, Done)> {
+        let mut done = Vec::with_capacity(indexes.len());
+        let mut is_over = false;
+        for index in indexes {
+            // Later operations of a key do not overtake a write that is to be sent again.
+            let (result, position) =
+                if is_over { (left_out(), None) } else { self.one(index).await };
+            let is_patch = self.operations[index].wire.kind == OperationType::Patch;
+            is_over |= is_patch && is_left_out(&result);
+            done.push((index, (result, position)));
+        }
+        done
+    }
+
+    async fn one(&self, index: usize) -> Done {
+        let sent = &self.operations[index];
+        let key = match &self.keys[index] {
+            Ok(key) => key,
+            Err(refusal) => return (refused(refusal), None),
+        };
+        match prepare(self.call, sent) {
+            Err(refusal) => (refused(&refusal), None),
+            Ok(ready) => match sent.wire.kind {
+                OperationType::Read => self.read(key, ready).await,
+                OperationType::Patch if !ready.is_minimal => self.patch(key, sent, ready).await,
+                OperationType::Patch
+                | OperationType::Create
+                | OperationType::Upsert
+                | OperationType::Replace
+                | OperationType::Delete => self.commit(key, ready).await,
+            },
         }
     }
 
-    fn is_full(&self) -> bool {
-        BATCH_RESULT_BYTES_MAX <= self.taken.load(Ordering::Relaxed)
+    async fn read(&self, key: &PartitionKey, ready: Ready) -> Done {
+        let _turn = self.room.turn().await;
+        if self.room.is_full() {
+            return (left_out(), None);
+        }
+        let (result, position) = self.commit(key, ready).await;
+        let Some(bytes) = result.body.as_ref().map(Bytes::len) else { return (result, position) };
+        match self.room.reserve(bytes).await {
+            Some(place) => place.fill(bytes),
+            None => return (left_out(), position),
+        }
+        (result, position)
     }
 
-    /// Whether a result fits; the first one always does.
-    fn takes(&self, result: &ResultWire) -> bool {
-        let bytes = result.body.as_ref().map_or(0, Bytes::len);
-        let taken = self.taken.fetch_add(bytes, Ordering::Relaxed);
-        taken == 0 || taken + bytes <= BATCH_RESULT_BYTES_MAX
+    async fn patch(&self, key: &PartitionKey, sent: &Sent, ready: Ready) -> Done {
+        if self.room.is_full() {
+            return (left_out(), None);
+        }
+        let bytes = self.patched_bytes(key, sent).await;
+        let Some(place) = self.room.reserve(bytes).await else { return (left_out(), None) };
+        let (result, position) = self.commit(key, ready).await;
+        place.fill(result.body.as_ref().map_or(0, Bytes::len));
+        (result, position)
     }
 
-    /// The result of what does not fit. Clients send again what was refused with this sub-status.
-    fn refusal() -> ResultWire {
-        let message = "the answer is full, and this operation was not done; send it again";
-        let refusal = Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message);
-        refused(&refusal.sub_status(sub_status::ANSWER_TOO_LARGE))
+    /// What an item may have when it is patched: its size and that of the patch, which both are far
+    /// less than the limit nearly always, so that many can be patched at a time.
+    async fn patched_bytes(&self, key: &PartitionKey, sent: &Sent) -> usize {
+        let _turn = self.room.turn().await;
+        let Some(Ok(id)) = sent.wire.id.as_deref().map(ItemId::new) else { return 0 };
+        let patch = sent.body.as_ref().map_or(0, |it| it.as_ref().map_or(0, Bytes::len));
+        let item = match self.call.container.documents().read(key, &id).await {
+            Ok(Some(item)) => item.body.len(),
+            Ok(None) => return 0,
+            // The patch itself will tell what is wrong.
+            Err(_) => ITEM_BYTES_MAX,
+        };
+        (item + patch).min(ITEM_BYTES_MAX) + SHOWN_BYTES_MAX
     }
+
+    async fn commit(&self, key: &PartitionKey, ready: Ready) -> Done {
+        let container = self.call.container;
+        let batch = Batch { partition_key: key.clone(), operations: ready.steps };
+        match container.documents().commit(batch).await {
+            Ok(outcome) => {
+                let position = container.position(key, outcome.lsn).ok();
+                (success(self.call, &outcome.results, ready.is_minimal), position)
+            }
+            Err(error) => (failure(container, key, ready.body.as_ref(), &error), None),
+        }
+    }
+}
+
+/// The result of what does not fit. Clients send again what was refused with this sub-status.
+fn left_out() -> ResultWire {
+    let message = "the answer is full, and this operation was not done; send it again";
+    let refusal = Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message);
+    refused(&refusal.sub_status(sub_status::ANSWER_TOO_LARGE))
 }
 
 /// Whether an operation was refused because the answer is full.
@@ -63,86 +214,8 @@ fn is_left_out(result: &ResultWire) -> bool {
     result.sub_status == Some(sub_status::ANSWER_TOO_LARGE)
 }
 
-/// Each operation on its own; those of one partition key in their order, others side by side.
-pub(super) async fn execute(
-    call: Call<'_>,
-    operations: &[OperationWire],
-) -> Result<(Vec<ResultWire>, Seen), Refusal> {
-    let range = scope::range(call.request, call.container).await?;
-    let goes_on = call.request.flag(&headers::BATCH_CONTINUE_ON_ERROR);
-    let mut results = vec![ResultWire::status(StatusCode::FAILED_DEPENDENCY); operations.len()];
-    let (mut seen, room) = (Seen::new(), Room::new());
-    if let Some(range) = &range {
-        // Clients want to know it of every answer, also if nothing was done.
-        let newest = call.container.newest(&range.keys).await?;
-        seen.insert(range.id, newest);
-    }
-    // What was split since is told as of the range that was named: clients take one token only.
-    let place = |(own, lsn)| (range.as_ref().map_or(own, |it| it.id), lsn);
-    if !goes_on {
-        for (index, wire) in operations.iter().enumerate() {
-            let (result, position) = one(call, range.as_ref(), wire, &room).await;
-            note(&mut seen, position.map(place));
-            let is_failure = is_failure(&result);
-            results[index] = result;
-            if is_failure {
-                break;
-            }
-        }
-        return Ok((results, seen));
-    }
-    let mut groups: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
-    for (index, wire) in operations.iter().enumerate() {
-        groups.entry(wire.partition_key.as_deref()).or_default().push(index);
-    }
-    let (named, room) = (range.as_ref(), &room);
-    let groups = groups.into_values().map(|indexes| async move {
-        let mut done = Vec::with_capacity(indexes.len());
-        let mut is_over = false;
-        for index in indexes {
-            // Later operations of a key do not overtake a write that is to be sent again.
-            let (result, position) = match is_over {
-                true => (Room::refusal(), None),
-                false => one(call, named, &operations[index], room).await,
-            };
-            is_over |= operations[index].kind == OperationType::Patch && is_left_out(&result);
-            done.push((index, (result, position)));
-        }
-        done
-    });
-    for (index, (result, position)) in join_all(groups).await.into_iter().flatten() {
-        note(&mut seen, position.map(place));
-        results[index] = result;
-    }
-    Ok((results, seen))
-}
-
-async fn one(
-    call: Call<'_>,
-    range: Option<&RangeInfo>,
-    wire: &OperationWire,
-    room: &Room,
-) -> (ResultWire, Option<(RangeId, Lsn)>) {
-    let prepared = own_key(call, range, wire).and_then(|key| Ok((key, prepare(call, wire)?)));
-    let (key, one) = match prepared {
-        Ok(prepared) => prepared,
-        Err(refusal) => return (refused(&refusal), None),
-    };
-    let (is_read, is_patch) = (wire.kind == OperationType::Read, wire.kind == OperationType::Patch);
-    let may_grow = is_read || (is_patch && !one.is_minimal);
-    let turns = if is_patch { &room.patching } else { &room.reading };
-    let _turn = if may_grow { turns.acquire().await.ok() } else { None };
-    if may_grow && room.is_full() {
-        return (Room::refusal(), None);
-    }
-    let batch = Batch { partition_key: key.clone(), operations: one.steps };
-    match call.container.documents().commit(batch).await {
-        Ok(outcome) => {
-            let position = call.container.position(&key, outcome.lsn).ok();
-            let result = success(call, &outcome.results, one.is_minimal);
-            let fits = !may_grow || room.takes(&result);
-            (if fits || is_patch { result } else { Room::refusal() }, position)
-        }
-        Err(error) => (failure(call.container, &key, one.body.as_ref(), &error), None),
-    }
+/// Whether a result shows what somebody else may have written.
+fn tells_of_others(result: &ResultWire) -> bool {
+    [StatusCode::NOT_FOUND, StatusCode::CONFLICT, StatusCode::PRECONDITION_FAILED]
+        .contains(&result.status)
 }

@@ -3,6 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::bulk::bulk;
 use crate::client::{Answered, Running, on_both};
 
 const ITEMS: &str = "/dbs/d/colls/c/docs";
@@ -17,17 +18,7 @@ async fn batch(gateway: &Running, key: &str, body: &str) -> Answered {
     gateway.ask(Method::POST, ITEMS, &headers, body.to_owned()).await
 }
 
-async fn bulk(gateway: &Running, range: &str, body: &Value) -> Answered {
-    let headers = [
-        ("x-ms-documentdb-partitionkeyrangeid", range),
-        ("x-ms-cosmos-is-batch-request", "true"),
-        ("x-ms-cosmos-batch-atomic", "false"),
-        ("x-ms-cosmos-batch-continue-on-error", "true"),
-    ];
-    gateway.ask(Method::POST, ITEMS, &headers, body.to_string()).await
-}
-
-fn statuses(answered: &Answered) -> Vec<u64> {
+pub(crate) fn statuses(answered: &Answered) -> Vec<u64> {
     let results = answered.json();
     let results = results.as_array().unwrap();
     results.iter().map(|it| it["statusCode"].as_u64().unwrap()).collect()
@@ -146,63 +137,6 @@ fn batches_have_limits() {
 }
 
 #[test]
-fn operations_of_a_bulk_request_stand_on_their_own() {
-    on_both(|gateway| async move {
-        gateway.with_container().await;
-        gateway.item("a", r#"{"id":"1","pk":"a"}"#).await.expect(201);
-        let operation = |kind: &str, key: &str, id: &str| {
-            let body = json!({"id": id, "pk": key});
-            let key = format!("[\"{key}\"]");
-            json!({"operationType": kind, "partitionKey": key, "resourceBody": body, "id": id})
-        };
-        let body = json!([
-            operation("Create", "a", "1"),
-            operation("Create", "b", "1"),
-            operation("Replace", "b", "1"),
-            operation("Delete", "a", "1"),
-            operation("Create", "a", "1"),
-            operation("Read", "c", "1"),
-            {"operationType": "Create", "partitionKey": "nonsense", "resourceBody": {"id": "1"}},
-            {"operationType": "Create", "partitionKey": "[{}]", "resourceBody": {"id": "1"}},
-        ]);
-        let answered = bulk(&gateway, "0", &body).await.expect(207);
-        assert_eq!(statuses(&answered), [409, 201, 200, 204, 201, 404, 400, 201]);
-        let fine = json!([operation("Upsert", "z", "1"), operation("Upsert", "y", "1")]);
-        assert_eq!(statuses(&bulk(&gateway, "0", &fine).await.expect(200)), [201, 201]);
-    });
-}
-
-#[test]
-fn a_bulk_request_to_a_range_that_is_gone_is_told_so() {
-    on_both(|gateway| async move {
-        gateway.with_container().await;
-        gateway.post("/databases/d/containers/c/partitions/0/split", "").await.expect(200);
-        let body = json!([{"operationType": "Read", "id": "1", "partitionKey": "[\"a\"]"}]);
-        let gone = bulk(&gateway, "0", &body).await.expect(410);
-        assert_eq!(gone.header("x-ms-substatus"), "1002");
-        // The hash of "a" lies in the upper half, that of "b" in the lower.
-        let ranges = gateway.get("/dbs/d/colls/c/pkranges").await.expect(200).json();
-        let ids: Vec<&str> = ranges["PartitionKeyRanges"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|it| it["id"].as_str().unwrap())
-            .collect();
-        let create = |key: &str| {
-            let body = json!({"id": "1", "pk": key});
-            let key = format!("[\"{key}\"]");
-            json!({"operationType": "Create", "partitionKey": key, "resourceBody": body})
-        };
-        let mixed = json!([create("a"), create("b")]);
-        let low = bulk(&gateway, ids[0], &mixed).await.expect(207);
-        assert_eq!(statuses(&low), [410, 201]);
-        assert_eq!(low.json()[0]["subStatusCode"], 1002);
-        let high = bulk(&gateway, ids[1], &mixed).await.expect(207);
-        assert_eq!(statuses(&high), [201, 410]);
-    });
-}
-
-#[test]
 fn a_batch_in_hybrid_row_is_answered_in_hybrid_row() {
     on_both(|gateway| async move {
         gateway.with_container().await;
@@ -254,41 +188,60 @@ fn creates_in_hybrid_row(bodies: &[Vec<u8>]) -> Vec<u8> {
     stream
 }
 
+/// An item with an array of a string of 10,000 bytes and so many references to it.
+fn binary_item(id: u8, references: u16) -> Vec<u8> {
+    let mut body = vec![0x80, 0xEC, 0, 0, 0, 0, 0x2C, 0x81, id, 0x82, b'p', b'k'];
+    body.extend([0x81, b'a', 0x81, b'l', 0xE4]);
+    body.extend((3 + 10_000 + 3 * u32::from(references)).to_le_bytes());
+    let place = u16::try_from(body.len()).unwrap();
+    body.extend([0xC1, 0x10, 0x27]);
+    body.extend([b's'; 10_000]);
+    for _ in 0..references {
+        body.push(0xC4);
+        body.extend(place.to_le_bytes());
+    }
+    let members = u32::try_from(body.len() - 6).unwrap();
+    body[2..6].copy_from_slice(&members.to_le_bytes());
+    body
+}
+
+async fn create_in_bulk(gateway: &Running, items: &[Vec<u8>]) -> Answered {
+    let headers = [
+        ("x-ms-documentdb-partitionkey", r#"["a"]"#),
+        ("x-ms-cosmos-is-batch-request", "True"),
+        ("x-ms-cosmos-batch-continue-on-error", "True"),
+    ];
+    gateway.ask(Method::POST, ITEMS, &headers, creates_in_hybrid_row(items)).await
+}
+
 #[test]
 fn binary_bodies_that_refer_to_one_string_again_and_again_are_limited() {
     on_both(|gateway| async move {
         gateway.with_container().await;
-        let item = |id: u8| {
-            // An array of a string of 10,000 bytes and 100 references to it.
-            let mut body = vec![0x80, 0xEC, 0, 0, 0, 0, 0x2C, 0x81, id, 0x82, b'p', b'k'];
-            body.extend([0x81, b'a', 0x81, b'l', 0xE4]);
-            body.extend((3u32 + 10_000 + 300).to_le_bytes());
-            let place = u16::try_from(body.len()).unwrap();
-            body.extend([0xC1, 0x10, 0x27]);
-            body.extend([b's'; 10_000]);
-            for _ in 0..100 {
-                body.push(0xC4);
-                body.extend(place.to_le_bytes());
-            }
-            let members = u32::try_from(body.len() - 6).unwrap();
-            body[2..6].copy_from_slice(&members.to_le_bytes());
-            body
-        };
-        let headers = [
-            ("x-ms-documentdb-partitionkey", r#"["a"]"#),
-            ("x-ms-cosmos-is-batch-request", "True"),
-            ("x-ms-cosmos-batch-continue-on-error", "True"),
-        ];
-        let items: Vec<Vec<u8>> = (b'0'..=b'9').map(item).collect();
-        let send = async |items: &[Vec<u8>]| {
-            gateway.ask(Method::POST, ITEMS, &headers, creates_in_hybrid_row(items)).await
-        };
-        send(&items).await.expect(413);
-        let read = [headers[0]];
+        let items: Vec<Vec<u8>> = (b'0'..=b'9').map(|id| binary_item(id, 100)).collect();
+        create_in_bulk(&gateway, &items).await.expect(413);
+        let read = [("x-ms-documentdb-partitionkey", r#"["a"]"#)];
         gateway.ask(Method::GET, &format!("{ITEMS}/0"), &read, "").await.expect(404);
-        send(&items[..5]).await.expect(200);
+        create_in_bulk(&gateway, &items[..5]).await.expect(200);
         let found = gateway.ask(Method::GET, &format!("{ITEMS}/4"), &read, "").await.expect(200);
         assert!(1_000_000 < found.body.len());
+    });
+}
+
+#[test]
+fn a_binary_body_that_is_too_large_as_text_is_refused_with_all_that_came_with_it() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        let items = [binary_item(b'0', 1), binary_item(b'1', 1000)];
+        let refused = create_in_bulk(&gateway, &items).await.expect(413).json();
+        let message = refused["message"].as_str().unwrap();
+        assert!(message.starts_with("the body of operation 1 has more than 4194304"), "{message}");
+        let read = [("x-ms-documentdb-partitionkey", r#"["a"]"#)];
+        gateway.ask(Method::GET, &format!("{ITEMS}/0"), &read, "").await.expect(404);
+        // One that is no binary JSON at all is a matter of its operation alone.
+        let items = [binary_item(b'0', 1), vec![0x80, 0xFF]];
+        create_in_bulk(&gateway, &items).await.expect(207);
+        gateway.ask(Method::GET, &format!("{ITEMS}/0"), &read, "").await.expect(200);
     });
 }
 
@@ -304,7 +257,11 @@ fn crc32(bytes: &[u8]) -> u32 {
 }
 
 /// Items of a MiB each, and operations that read them.
-async fn large_items(gateway: &Running, key: impl Fn(usize) -> String, count: usize) -> Vec<Value> {
+pub(crate) async fn large_items(
+    gateway: &Running,
+    key: impl Fn(usize) -> String,
+    count: usize,
+) -> Vec<Value> {
     let text = "x".repeat(1024 * 1024);
     for number in 0..count {
         let item = json!({ "id": number.to_string(), "pk": key(number), "text": text });
@@ -329,29 +286,6 @@ fn a_batch_that_reads_too_much_is_refused() {
         batch(&gateway, r#"["a"]"#, &body).await.expect(200);
         let answered = batch(&gateway, r#"["a"]"#, &Value::from(reads).to_string()).await;
         assert_eq!(statuses(&answered.expect(207)), [424, 424, 424, 413, 424]);
-    });
-}
-
-#[test]
-fn bulk_reads_that_an_answer_cannot_hold_are_to_be_sent_again() {
-    on_both(|gateway| async move {
-        gateway.with_container().await;
-        let mut reads = large_items(&gateway, |it| format!("key {it}"), 30).await;
-        let mut answers = 0;
-        while !reads.is_empty() {
-            let sent = Value::from(reads.clone());
-            let answered = bulk(&gateway, "0", &sent).await;
-            assert!(answered.body.len() < 4200 * 1024, "the answer is too large");
-            let results = answered.json();
-            let results = results.as_array().unwrap();
-            let is_refused = |it: &Value| it["statusCode"] == 413 && it["subStatusCode"] == 3402;
-            assert!(results.iter().all(|it| it["statusCode"] == 200 || is_refused(it)));
-            let refused = results.iter().zip(&reads).filter(|(result, _)| is_refused(result));
-            let left: Vec<Value> = refused.map(|(_, read)| read.clone()).collect();
-            assert!(left.len() < reads.len(), "nothing was read");
-            (reads, answers) = (left, answers + 1);
-        }
-        assert!(1 < answers, "everything came at once");
     });
 }
 
@@ -412,40 +346,5 @@ fn a_batch_with_an_item_that_has_not_changed_has_several_statuses() {
         ]);
         let answered = batch(&gateway, r#"["a"]"#, &body.to_string()).await.expect(207);
         assert_eq!(statuses(&answered), [304, 201]);
-    });
-}
-
-#[test]
-fn nothing_overtakes_an_operation_that_is_to_be_sent_again() {
-    on_both(|gateway| async move {
-        gateway.with_container().await;
-        let mut operations = large_items(&gateway, |it| format!("key {it}"), 6).await;
-        gateway.item("z", r#"{"id":"1","pk":"z","n":1}"#).await.expect(201);
-        let key = r#"["z"]"#;
-        let patch = json!({"operations": [{"op": "incr", "path": "/n", "value": 1}]});
-        operations.push(json!({"operationType": "Patch", "id": "1", "partitionKey": key,
-            "resourceBody": patch}));
-        operations.push(json!({"operationType": "Delete", "id": "1", "partitionKey": key}));
-        let answered = bulk(&gateway, "0", &Value::from(operations)).await.expect(207);
-        let statuses = statuses(&answered);
-        // Either both were done, or both are to be sent again.
-        assert!([[200, 204], [413, 413]].contains(&[statuses[6], statuses[7]]), "{statuses:?}");
-        let is_there = statuses[7] == 413;
-        let read = [("x-ms-documentdb-partitionkey", key)];
-        let found = gateway.ask(Method::GET, "/dbs/d/colls/c/docs/1", &read, "").await;
-        assert_eq!(found.status, if is_there { 200 } else { 404 });
-        assert!(is_there, "the answer was not full");
-    });
-}
-
-#[test]
-fn a_write_does_not_wait_for_a_read_that_is_to_be_sent_again() {
-    on_both(|gateway| async move {
-        gateway.with_container().await;
-        let mut operations = large_items(&gateway, |_| "a".to_owned(), 6).await;
-        let key = r#"["a"]"#;
-        operations.push(json!({"operationType": "Delete", "id": "0", "partitionKey": key}));
-        let answered = bulk(&gateway, "0", &Value::from(operations)).await.expect(207);
-        assert_eq!(statuses(&answered)[5..], [413, 204]);
     });
 }

@@ -75,6 +75,11 @@ pub(crate) fn on_both<F: Future<Output = ()>>(test: impl Fn(Running) -> F) {
     }
 }
 
+/// A backend in memory.
+pub(crate) fn memory() -> Arc<dyn Containers> {
+    Arc::new(Memory::new(Arc::new(SystemClock::default())))
+}
+
 /// Runs a test in a runtime of its own, and not for ever.
 pub(crate) fn run(test: impl Future<Output = ()>) {
     let runtime =
@@ -96,11 +101,9 @@ impl Running {
         tls: Option<Tls>,
         directory: Option<tempfile::TempDir>,
     ) -> Self {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-        let ids = Arc::new(RandomIds::new(Arc::clone(&clock)));
         let mut directory = directory;
         let containers: Arc<dyn Containers> = match backend {
-            Backend::Memory => Arc::new(Memory::new(Arc::clone(&clock))),
+            Backend::Memory => memory(),
             Backend::Store => {
                 let place = directory.take().unwrap_or_else(|| tempfile::tempdir().unwrap());
                 let store = Store::open(place.path()).unwrap();
@@ -108,6 +111,25 @@ impl Running {
                 Arc::new(store)
             }
         };
+        let mut running = Self::serve(containers, options, limits, tls).await;
+        running.directory = directory;
+        running
+    }
+
+    /// A gateway over a backend that others may use as well.
+    pub(crate) async fn on(containers: Arc<dyn Containers>) -> Self {
+        let options = GatewayOptions::default();
+        Self::serve(containers, options, ServerLimits::default(), None).await
+    }
+
+    async fn serve(
+        containers: Arc<dyn Containers>,
+        options: GatewayOptions,
+        limits: ServerLimits,
+        tls: Option<Tls>,
+    ) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let ids = Arc::new(RandomIds::new(Arc::clone(&clock)));
         let gateway = Gateway::open(containers, clock, ids, options).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -118,7 +140,7 @@ impl Running {
             server = server.tls(tls);
         }
         let task = Some(tokio::spawn(server.run(shutdown.clone())));
-        Self { address, shutdown, task, directory }
+        Self { address, shutdown, task, directory: None }
     }
 
     /// Where it listens. A method, because a test that captures a field alone drops the rest.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod batches;
+mod bulk;
 mod client;
 mod connections;
 mod feeds;
@@ -10,5 +11,6 @@ mod items;
 mod load;
 mod metadata;
 mod queries;
+mod refused_items;
 mod throughput;
 mod unique_keys;
