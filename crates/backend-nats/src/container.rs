@@ -6,6 +6,7 @@ mod feed;
 mod guards;
 mod publish;
 mod reading;
+mod reads;
 mod scan;
 mod turns;
 mod view;

@@ -16,7 +16,9 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millstream_core::{Clock, Container, ContainerName, Containers, ErrorKind, SystemClock};
+use millstream_core::{
+    Clock, Container, ContainerName, Containers, ErrorKind, Numbers, SystemClock,
+};
 
 use crate::arguments::MigrateArguments;
 use crate::failure::{Failure, Result};
@@ -67,6 +69,8 @@ pub(crate) struct Migration {
     pub(crate) from: String,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) until: Until,
+    /// How closely numbers of both sides are compared.
+    pub(crate) numbers: Numbers,
 }
 
 /// Does what the command says.
@@ -87,6 +91,7 @@ pub(crate) async fn migrate(arguments: MigrateArguments) -> Result<()> {
         from: from.shown(),
         clock: Arc::new(SystemClock::default()),
         until,
+        numbers: numbers_of(&to),
     };
     let names = migration.names(&arguments.containers).await?;
     if names.is_empty() {
@@ -160,7 +165,8 @@ impl Migration {
             )));
         }
         let progress = Progress::new(name.to_string(), Arc::clone(&self.clock));
-        Ok(Copier { source, target, journal, progress, clock: Arc::clone(&self.clock) })
+        let (clock, numbers) = (Arc::clone(&self.clock), self.numbers);
+        Ok(Copier { source, target, journal, progress, clock, numbers })
     }
 
     /// The container in the target, with the same settings.
@@ -216,6 +222,15 @@ impl Summary {
                  {items} items are the same on both sides\n"
             ),
         }
+    }
+}
+
+/// How closely what was written to a place can be compared with what is read there. A source that
+/// rounds needs no indulgence: it is its rounded numbers that are copied.
+fn numbers_of(target: &Place) -> Numbers {
+    match target {
+        Place::Directory(_) | Place::Nats(_) => Numbers::Exact,
+        Place::Cosmos(_) => Numbers::AsDoubles,
     }
 }
 

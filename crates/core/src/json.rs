@@ -4,6 +4,7 @@
 //! byte.
 
 pub(crate) mod cursor;
+mod decimal;
 pub(crate) mod edit;
 pub(crate) mod same;
 pub(crate) mod scanner;

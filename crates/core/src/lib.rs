@@ -81,7 +81,7 @@ pub use crate::id_source::{CountingIds, IdSource, RandomIds};
 pub use crate::item::{Etag, Item, Lsn};
 pub use crate::item_id::ItemId;
 pub use crate::json::edit::{set_properties, set_property};
-pub use crate::json::same::says_the_same;
+pub use crate::json::same::{Numbers, says_the_same};
 pub use crate::json::{Envelope, JSON_DEPTH_MAX, RawJson, TimeToLive};
 pub use crate::message::{
     Delivery, Message, PropertyValue, PublishLimits, Publisher, SessionReceiver, Settlement,

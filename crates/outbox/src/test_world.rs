@@ -24,7 +24,7 @@ pub(crate) struct Contact {
     pub(crate) name: String,
     pub(crate) email: String,
     #[serde(default)]
-    pub(crate) visits: u32,
+    pub(crate) visits: u64,
     pub(crate) deleted: bool,
     #[serde(skip)]
     events: Events,

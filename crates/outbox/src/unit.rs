@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millstream_core::{
-    Effect, Etag, Item, ItemId, KeyRange, Lsn, OperationResult, PageSize, PartitionKey,
+    Effect, Etag, Item, ItemId, KeyRange, Lsn, Numbers, OperationResult, PageSize, PartitionKey,
     ScanContinuation, ScanScope, says_the_same,
 };
 
@@ -253,7 +253,9 @@ impl UnitOfWork {
                 let attempted = "find out whether an earlier attempt has committed";
                 Error::new(ErrorKind::Unknown, attempted).because(error)
             })?;
-            items.push(item.filter(|it| says_the_same(&it.body, &write.body)));
+            // The store may be a service that keeps numbers as doubles.
+            let is_written = |it: &Item| says_the_same(&it.body, &write.body, Numbers::AsDoubles);
+            items.push(item.filter(is_written));
         }
         let has_events = plan.writes.iter().any(|it| it.event.is_some());
         let mut counted = plan.writes.iter().zip(&items);

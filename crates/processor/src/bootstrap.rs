@@ -19,7 +19,8 @@ use crate::notification::Notification;
 use crate::options::{RecreatedPolicy, StartPosition};
 use crate::shared::Setup;
 use crate::split::create_if_missing;
-use crate::stored::{Control, Mode, Root, Schema};
+use crate::stored::schema::Schema;
+use crate::stored::{Control, Mode, Root};
 
 /// Leases created at the same time.
 const PARALLEL: usize = 16;
@@ -58,6 +59,7 @@ async fn attempt(setup: &Setup) -> Result<Option<Stored<Control>>> {
         };
     };
     check_mode(setup, &control.document)?;
+    control.document.check_exact_for(setup.incarnation())?;
     if control.document.container != setup.incarnation() {
         return recreated(setup, control).await;
     }

@@ -16,9 +16,8 @@ use serde_json::Value;
 use crate::error::{Error, ErrorKind, Result};
 use crate::leaves::no_processor;
 use crate::placement::Placement;
-use crate::stored::{
-    Control, Document, LEASE_PREFIX, Lease, MEMBER_PREFIX, Member, lease_id, member_id, parse,
-};
+use crate::stored::schema::{Document, parse};
+use crate::stored::{Control, LEASE_PREFIX, Lease, MEMBER_PREFIX, Member, lease_id, member_id};
 
 /// Items read at once when all documents are listed.
 const LIST_PAGE_ITEMS: usize = 1_000;
@@ -196,7 +195,8 @@ impl LeaseStore {
     }
 
     /// Adds a document. `Conflict` if it exists.
-    pub(crate) async fn create<T: Document>(&self, document: T) -> Result<Stored<T>> {
+    pub(crate) async fn create<T: Document>(&self, mut document: T) -> Result<Stored<T>> {
+        document.declare_reader();
         let (id, key, body) = self.encode(&document)?;
         let what = format!("create the {} \"{id}\"", T::WHAT);
         let batch = Batch::new(key).with(Operation::create(body));
@@ -206,7 +206,12 @@ impl LeaseStore {
 
     /// Writes a document if nobody else has since `etag`. `Conflict` if somebody has, `NotFound` if
     /// it is gone.
-    pub(crate) async fn replace<T: Document>(&self, document: T, etag: &Etag) -> Result<Stored<T>> {
+    pub(crate) async fn replace<T: Document>(
+        &self,
+        mut document: T,
+        etag: &Etag,
+    ) -> Result<Stored<T>> {
+        document.declare_reader();
         let (id, key, body) = self.encode(&document)?;
         let what = format!("write the {} \"{id}\"", T::WHAT);
         let operation = Operation::replace(item_id(&id)?, body).if_match(etag.clone());

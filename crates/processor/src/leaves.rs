@@ -7,7 +7,8 @@ use millstream_core::KeyRange;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease_store::{LeaseStore, Stored};
 use crate::split::{complete_split, create_if_missing};
-use crate::stored::{Control, Document, Lease, LeaseState, Root};
+use crate::stored::schema::Document;
+use crate::stored::{Control, Lease, LeaseState, Root};
 
 /// How often the leases are looked at because they change all the time.
 const ROUNDS_MAX: usize = 32;
@@ -111,6 +112,7 @@ pub(crate) fn check_container(store: &LeaseStore, control: &Control, feed: u64) 
     if control.container == feed {
         return Ok(());
     }
+    control.check_exact_for(feed)?;
     let attempted = format!("use the leases of the processor \"{}\"", store.name());
     Err(Error::new(ErrorKind::ContainerRecreated, attempted)
         .because("they were made for another container, or an earlier one of this name"))

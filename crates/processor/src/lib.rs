@@ -90,4 +90,5 @@ pub use crate::options::{
 pub use crate::plan::{Action, Holder, Member, Plan, PlannedLease, Strategy, plan};
 pub use crate::processor::{Monitor, Processor, Started};
 pub use crate::removal::remove_processor;
-pub use crate::stored::{Failing, Handled, LeaseState, Mode, Owner, Schema};
+pub use crate::stored::schema::Schema;
+pub use crate::stored::{Failing, Handled, LeaseState, Mode, Owner};

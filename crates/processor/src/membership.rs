@@ -12,7 +12,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::lease_store::Stored;
 use crate::notification::Notification;
 use crate::shared::Setup;
-use crate::stored::{Member, Owner, Schema};
+use crate::stored::schema::Schema;
+use crate::stored::{Member, Owner};
 
 /// Tries to remove the member document at the end.
 const LEAVE_TRIES_MAX: usize = 3;

@@ -15,7 +15,8 @@ use crate::lease_store::{LeaseStore, Listing};
 use crate::leaves::{Leaves, awaits_reset, check_container};
 use crate::options::StartPosition;
 use crate::reset::{Reset, Target};
-use crate::stored::{Failing, Handled, Lease, LeaseState, Member, Mode, Schema, lease_id};
+use crate::stored::schema::Schema;
+use crate::stored::{Failing, Handled, Lease, LeaseState, Member, Mode, lease_id};
 
 /// Longest time a call to the container of the leases may take.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -13,7 +13,8 @@ use crate::lease_store::{CONFLICTS_MAX, LeaseStore, Stored, control_is_busy};
 use crate::leaves::{Leaves, awaits_reset, check_container, root_of};
 use crate::operations::{Operations, Snapshot, by_keys};
 use crate::options::StartPosition;
-use crate::stored::{Control, Lease, LeaseState, Root, SCHEMA_VERSION};
+use crate::stored::schema::SCHEMA_VERSION;
+use crate::stored::{Control, Lease, LeaseState, Root};
 
 /// Leases looked at or written at the same time.
 const CONCURRENCY: usize = 16;

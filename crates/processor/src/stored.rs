@@ -5,45 +5,17 @@
 //! know are kept when a document is written again.
 
 mod exact;
+pub(crate) mod schema;
+#[cfg(test)]
+mod tests;
 
 use millstream_core::{Continuation, FeedMode, KeyRange, Timestamp};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use crate::error::{Error, ErrorKind, Result};
-
-/// The version of the documents: a reader refuses a `minReader` above its own.
-pub(crate) const SCHEMA_VERSION: u32 = 1;
-
-/// What every document begins with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Schema {
-    /// The version that wrote the document.
-    pub written_by: u32,
-    /// The oldest version that can read it.
-    pub min_reader: u32,
-}
-
-impl Default for Schema {
-    fn default() -> Self {
-        Self { written_by: SCHEMA_VERSION, min_reader: SCHEMA_VERSION }
-    }
-}
-
-/// A document of a processor.
-pub(crate) trait Document: Serialize + DeserializeOwned + Clone {
-    /// What it is, for messages.
-    const WHAT: &'static str;
-
-    /// Its id within the documents of the processor, without the name of the processor.
-    fn local_id(&self) -> String;
-
-    /// What a later version added.
-    fn unknown(&mut self) -> &mut Map<String, Value>;
-}
+use crate::error::{Error, Result};
+use crate::stored::schema::{Document, Schema};
 
 /// What all instances of a processor agree on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -263,11 +235,21 @@ impl Document for Control {
     fn unknown(&mut self) -> &mut Map<String, Value> {
         &mut self.unknown
     }
+
+    fn declare_reader(&mut self) {
+        self.schema.needs(exact::min_reader(self.container));
+    }
 }
 
 impl Control {
     /// The only control document of a processor.
     pub(crate) const LOCAL_ID: &'static str = "control";
+
+    /// Refuses the number of a container that a store has rounded: it looks like that of another
+    /// container than `feed`, which would be told to begin anew.
+    pub(crate) fn check_exact_for(&self, feed: u64) -> Result<()> {
+        exact::check::<Self>(Self::LOCAL_ID, self.container, feed)
+    }
 }
 
 impl Document for Lease {
@@ -279,6 +261,17 @@ impl Document for Lease {
 
     fn unknown(&mut self) -> &mut Map<String, Value> {
         &mut self.unknown
+    }
+
+    fn declare_reader(&mut self) {
+        self.schema.needs(exact::min_reader(self.container));
+    }
+
+    fn check_exact(&self, id: &str) -> Result<()> {
+        match container_in(id) {
+            Some(written) => exact::check::<Self>(id, self.container, written),
+            None => Ok(()),
+        }
     }
 }
 
@@ -370,6 +363,12 @@ pub(crate) fn lease_id(container: u64, keys: &KeyRange) -> String {
     format!("{LEASE_PREFIX}{container}:{}", lease_token(keys))
 }
 
+/// The number in the id of a lease.
+fn container_in(id: &str) -> Option<u64> {
+    let (rest, _) = id.rsplit_once(':')?;
+    rest.rsplit_once(':')?.1.parse().ok()
+}
+
 /// The bounds of the keys as Cosmos DB's processors write them: `min-max`.
 ///
 /// Zeros at the end of a bound mean nothing, so they are left out: the same keys always have the
@@ -392,70 +391,4 @@ pub(crate) fn lease_token(keys: &KeyRange) -> String {
 /// The local id of the member of this name.
 pub(crate) fn member_id(instance: &str) -> String {
     format!("{MEMBER_PREFIX}{instance}")
-}
-
-/// Reads a document, or says that it is of a newer version or damaged.
-pub(crate) fn parse<T: Document>(id: &str, body: &[u8]) -> Result<T> {
-    #[derive(Deserialize)]
-    struct Versioned {
-        schema: Option<Schema>,
-    }
-    let attempted = || format!("read the {} \"{id}\"", T::WHAT);
-    let damaged = |error: serde_json::Error| {
-        Error::new(ErrorKind::Store(millstream_core::ErrorKind::Corrupt), attempted())
-            .because(error)
-    };
-    let versioned: Versioned = serde_json::from_slice(body).map_err(damaged)?;
-    let needed = versioned.schema.map_or(SCHEMA_VERSION, |it| it.min_reader);
-    if SCHEMA_VERSION < needed {
-        return Err(Error::new(ErrorKind::NewerSchema, attempted()).because(format!(
-            "it was written by a newer version (schema {needed}, this is {SCHEMA_VERSION}); \
-             update this instance"
-        )));
-    }
-    serde_json::from_slice(body).map_err(damaged)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lease(container: u64) -> Lease {
-        Lease::new(container, Mode::LatestVersion, KeyRange::all(), "1".to_owned())
-    }
-
-    /// What comes back from a service that keeps every number as a double.
-    fn with_doubles(value: Value) -> Value {
-        match value {
-            Value::Number(number) => Value::from(number.as_f64()),
-            Value::Array(items) => items.into_iter().map(with_doubles).collect(),
-            Value::Object(properties) => {
-                properties.into_iter().map(|(name, it)| (name, with_doubles(it))).collect()
-            }
-            other @ (Value::Null | Value::Bool(_) | Value::String(_)) => other,
-        }
-    }
-
-    /// As such a service writes it: whole numbers without a fraction, while they have few digits.
-    fn text(value: &Value) -> String {
-        serde_json::to_string(value).unwrap().replace(".0,", ",").replace(".0}", "}")
-    }
-
-    #[test]
-    fn a_container_keeps_its_number_where_numbers_are_doubles() {
-        // The numbers of containers on Azure Cosmos DB are random ones.
-        for container in [7, 1 << 53, (1 << 53) + 1, 13_680_254_516_820_180_993, u64::MAX] {
-            let stored = with_doubles(serde_json::to_value(lease(container)).unwrap());
-            let found: Lease = parse("1", text(&stored).as_bytes()).unwrap();
-            assert_eq!(found, lease(container));
-        }
-    }
-
-    #[test]
-    fn a_large_number_that_an_earlier_version_wrote_is_read() {
-        let text = serde_json::to_string(&lease(u64::MAX)).unwrap();
-        let earlier = text.replace(&format!("\"{}\"", u64::MAX), &u64::MAX.to_string());
-        assert_ne!(earlier, text);
-        assert_eq!(parse::<Lease>("1", earlier.as_bytes()).unwrap(), lease(u64::MAX));
-    }
 }

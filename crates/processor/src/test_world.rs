@@ -18,7 +18,8 @@ use uuid::Uuid;
 
 use crate::lease_store::{LeaseStore, Stored};
 use crate::leaves::root_lease;
-use crate::stored::{Control, Lease, LeaseState, Member, Owner, Root, Schema};
+use crate::stored::schema::Schema;
+use crate::stored::{Control, Lease, LeaseState, Member, Owner, Root};
 
 pub(crate) const PROCESSOR: &str = "orders";
 /// How long all versions are kept.

@@ -147,7 +147,7 @@ impl Shared {
         };
         let claims = settings.claims(&version.body)?.into_iter().collect();
         let items = BTreeMap::from([(id.clone(), known.clone())]);
-        let mut view = View { items, claims: Claims::new(), is_fresh: true };
+        let mut view = View { items, ..View::default() };
         self.look_at_claims(partition, settings, claims, &mut view).await?;
         let holders = given_up(settings, id, &version.body, &view.claims)?;
         let claims = as_changes(partition.names, holders.into_iter().collect(), &view.claims);

@@ -128,6 +128,8 @@ impl Shared {
             let steps = batch.resolve(settings, &mut current);
             let unseen = current.unseen;
             if unseen.is_empty() {
+                let is_refused = steps.is_err();
+                assert!(is_refused || !view.is_too_much, "more was counted than there is");
                 return Ok(steps.and_then(|steps| self.check_grown(steps)));
             }
             self.look_at_claims(partition, settings, unseen, view).await?;

@@ -9,6 +9,7 @@ use millstream_core::{
 };
 
 use crate::container::claims::{Claims, Held, Partition, foreseen};
+use crate::container::reads::Reads;
 use crate::container::{Range, Shared};
 use crate::plan::{Counter, Known};
 use crate::record::{ItemRecord, Mark};
@@ -24,6 +25,16 @@ pub(super) struct View {
     pub(super) claims: Claims,
     /// Whether all of it was asked for just now; only then may a batch be refused because of it.
     pub(super) is_fresh: bool,
+    /// Whether the items of the first operations are too much already, so that those of the others
+    /// were not looked at. The batch can only be refused.
+    pub(super) is_too_much: bool,
+}
+
+impl Default for View {
+    fn default() -> Self {
+        let (items, claims) = (BTreeMap::new(), Claims::new());
+        Self { items, claims, is_fresh: true, is_too_much: false }
+    }
 }
 
 impl Shared {
@@ -55,6 +66,9 @@ impl Shared {
 
     /// The items a batch touches. Unless everything must be fresh, what this process remembers is
     /// taken for true, and an item to be created is taken for absent: the server will know better.
+    ///
+    /// It ends where the items are too much to be returned: of what a batch reads no more is held
+    /// than the limit and the items that are being looked at.
     pub(super) async fn view(
         &self,
         range: &Range,
@@ -64,7 +78,7 @@ impl Shared {
         settings: &ContainerSettings,
         must_be_fresh: bool,
     ) -> Result<View> {
-        let mut view = View { items: BTreeMap::new(), claims: Claims::new(), is_fresh: true };
+        let mut view = View::default();
         let mut missing: Vec<&ItemId> = Vec::new();
         for operation in &batch.operations {
             let id = &operation.id;
@@ -91,10 +105,17 @@ impl Shared {
             })
         };
         let looks: Vec<_> = missing.into_iter().map(look).collect();
-        let mut looks = stream::iter(looks).buffer_unordered(LOOKS_AT_ONCE);
-        while let Some((id, known)) = looks.try_next().await? {
+        // In order, as a batch is refused at the first operation that is wrong.
+        let mut looks = stream::iter(looks).buffered(LOOKS_AT_ONCE);
+        let mut reads = Reads::new(batch, range.number(), settings.default_ttl);
+        view.is_too_much = reads.are_too_many(&view.items);
+        while !view.is_too_much
+            && let Some((id, known)) = looks.try_next().await?
+        {
             view.items.insert(id, known);
+            view.is_too_much = reads.are_too_many(&view.items);
         }
+        drop(looks);
         for known in view.items.values_mut() {
             known.is_over = self.is_over(known, effective, settings).await?;
         }

@@ -8,6 +8,7 @@ mod connecting;
 mod faults;
 mod ledger;
 mod leftovers;
+mod limits;
 mod reading;
 mod single;
 mod starting;

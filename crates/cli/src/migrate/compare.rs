@@ -83,7 +83,8 @@ async fn repair(copier: &Copier, items: Vec<Item>) -> Result<u64> {
         .map(|item| async move {
             let found = other_side(copier, &copier.target, &item).await?;
             // A service may have written it anew in its own way.
-            let is_same = found.is_some_and(|it| says_the_same(&it.body, &item.body));
+            let is_same =
+                found.is_some_and(|it| says_the_same(&it.body, &item.body, copier.numbers));
             Ok::<_, crate::failure::Failure>(Some(item).filter(|_| !is_same))
         })
         // In order, as items of a key must be written in theirs.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use millstream_core::{
-    BATCH_OPERATIONS_MAX, Batch, Change, Clock, Container, ErrorKind, FeedPage, Operation,
+    BATCH_OPERATIONS_MAX, Batch, Change, Clock, Container, ErrorKind, FeedPage, Numbers, Operation,
     PageSize, PartitionKey,
 };
 
@@ -33,6 +33,8 @@ pub(super) struct Copier {
     pub(super) journal: Journal,
     pub(super) progress: Progress,
     pub(super) clock: Arc<dyn Clock>,
+    /// How closely numbers of both sides are compared.
+    pub(super) numbers: Numbers,
 }
 
 impl Copier {

@@ -2,12 +2,13 @@ use std::sync::Arc;
 
 use millstream_core::memory::Memory;
 use millstream_core::{
-    Batch, Container, ContainerName, ContainerSettings, Containers, ItemId, KeyRange, Operation,
-    PageSize, PartitionKeyDefinition, ScanScope, SystemClock, UniqueKey,
+    Batch, Container, ContainerName, ContainerSettings, Containers, ItemId, KeyRange, Numbers,
+    Operation, PageSize, PartitionKeyDefinition, ScanScope, SystemClock, UniqueKey,
 };
 use millstream_store::Store;
 
-use crate::migrate::{Migration, Summary, Until};
+use crate::migrate::{Migration, Summary, Until, numbers_of};
+use crate::places::Place;
 
 fn memory() -> Arc<dyn Containers> {
     Arc::new(Memory::new(Arc::new(SystemClock::default())))
@@ -62,6 +63,7 @@ fn migration(
         from: "memory".to_owned(),
         clock: Arc::new(SystemClock::default()),
         until,
+        numbers: Numbers::Exact,
     }
 }
 
@@ -134,6 +136,48 @@ async fn what_somebody_changed_in_the_target_is_repaired() {
     let last = run(&migration(&source, &target, Until::Switched)).await;
     assert_eq!((last.removed, last.repaired, last.items), (1, 2, 250));
     assert_eq!(bodies(&target).await, bodies(&source).await);
+}
+
+/// How many items are repaired where the target has another large number than the source.
+async fn repaired(source: &str, target: &str, numbers: Numbers) -> u64 {
+    let (from, to) = (memory(), memory());
+    from.create_database("app").await.unwrap();
+    let key = PartitionKeyDefinition::hash("/pk").unwrap();
+    from.create(&name(), ContainerSettings::new(key)).await.unwrap();
+    let write = async |store: &Arc<dyn Containers>, number: &str| {
+        let body = format!(r#"{{"id":"1","pk":"k","large":{number}}}"#);
+        let batch = Batch::new("k").with(Operation::upsert(body));
+        store.open(&name()).await.unwrap().documents.commit(batch).await.unwrap();
+    };
+    write(&from, source).await;
+    run(&migration(&from, &to, Until::CaughtUp)).await;
+    write(&to, target).await;
+    let last = run(&Migration { numbers, ..migration(&from, &to, Until::Switched) }).await;
+    if 0 < last.repaired {
+        assert_eq!(bodies(&to).await, bodies(&from).await);
+    }
+    last.repaired
+}
+
+#[tokio::test]
+async fn a_copy_is_the_same_to_the_last_digit_unless_the_target_keeps_doubles() {
+    for (source, target) in [
+        ("9007199254740993", "9007199254740992"),
+        ("18446744073709551615", "18446744073709551614"),
+        ("18446744073709551615", "1.8446744073709552e+19"),
+    ] {
+        assert_eq!(repaired(source, target, Numbers::Exact).await, 1, "{source} {target}");
+        assert_eq!(repaired(source, target, Numbers::AsDoubles).await, 0, "{source} {target}");
+    }
+    // Spelled in another way, it is the same number.
+    assert_eq!(
+        repaired("18446744073709551615", "1.8446744073709551615e19", Numbers::Exact).await,
+        0
+    );
+    let numbers = |place| numbers_of(&Place::parse("--to", place).unwrap());
+    assert_eq!(numbers("file:./data"), Numbers::Exact);
+    assert_eq!(numbers("nats://localhost:4222"), Numbers::Exact);
+    assert_eq!(numbers("cosmos+http://localhost:8081"), Numbers::AsDoubles);
 }
 
 #[tokio::test]

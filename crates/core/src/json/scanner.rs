@@ -26,7 +26,12 @@ pub(crate) struct Scanner<'a> {
     depth: u32,
 }
 
-impl RawString<'_> {
+impl<'a> RawString<'a> {
+    /// What the string says.
+    pub(crate) fn decoded(self) -> Cow<'a, str> {
+        decode(self.raw).expect("the scanner has checked it")
+    }
+
     /// Whether the string means `name`, however it is spelled.
     #[inline]
     pub(crate) fn says(self, name: &str) -> bool {
@@ -133,6 +138,13 @@ impl<'a> Scanner<'a> {
         }
         self.depth -= 1;
         Ok(())
+    }
+
+    /// Reads a string.
+    pub(crate) fn string(&mut self) -> Result<RawString<'a>, Fault> {
+        let start = self.cursor.at;
+        let escaped = self.cursor.string()?;
+        Ok(RawString { raw: self.since(start), escaped })
     }
 
     /// Reads any value. Does not recurse: a hostile text costs no stack.

@@ -18,6 +18,7 @@ pub(crate) enum Flaw {
     UniqueKeysIgnored,
     HalfOfARefusedBatchCommitted,
     RefusalNamesNoOperation,
+    ReadsOfABatchUnlimited,
     EtagUnchangedByReplace,
     IfMatchIgnored,
     IfNoneMatchIgnored,
@@ -65,6 +66,7 @@ noticed! {
     UniqueKeysIgnored by obligation_01_unique_values_are_held_by_one_item_of_a_partition;
     HalfOfARefusedBatchCommitted by obligation_02_a_refused_batch_changes_nothing;
     RefusalNamesNoOperation by obligation_02_the_first_failing_operation_is_named;
+    ReadsOfABatchUnlimited by obligation_02_what_a_batch_reads_is_limited;
     EtagUnchangedByReplace by obligation_03_every_write_gives_a_new_etag;
     IfMatchIgnored by obligation_03_if_match_lets_only_the_known_version_change;
     IfNoneMatchIgnored by obligation_03_if_none_match_lets_only_an_unknown_version_change;

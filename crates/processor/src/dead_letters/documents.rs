@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::dead_letters::{ParkedChange, ParkedSequence, ParkedState};
 use crate::error::{Error, Result};
 use crate::lease_store::Stored;
-use crate::stored::{Document, Schema};
+use crate::stored::schema::{Document, Schema};
 
 /// Longest error text that is kept.
 const ERROR_BYTES_MAX: usize = 4096;

@@ -14,7 +14,7 @@ use crate::dead_letters::{
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease_store::Stored;
-use crate::stored::Document;
+use crate::stored::schema::Document;
 
 /// Bytes of items after which a page of a sequence ends.
 const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;

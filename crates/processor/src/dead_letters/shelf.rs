@@ -17,7 +17,7 @@ use crate::dead_letters::documents::PROPERTIES;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease_store::{Stored, check_name, timed_out, within};
 use crate::placement::Placement;
-use crate::stored::{Document, parse};
+use crate::stored::schema::{Document, parse};
 
 /// Documents that are listed together. Where the container allows it, they are one partition.
 #[derive(Clone, Copy, Debug)]

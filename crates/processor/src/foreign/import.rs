@@ -16,7 +16,8 @@ use crate::foreign::layout::{Layout, Piece, lay_out};
 use crate::foreign::position::{NumberedPositions, PositionTranslator, refusal};
 use crate::foreign::report::{Problem, refuse};
 use crate::lease_store::{LeaseStore, Stored};
-use crate::stored::{Control, Lease, Root, Schema};
+use crate::stored::schema::Schema;
+use crate::stored::{Control, Lease, Root};
 
 /// The start position in the control document of a processor that was imported.
 const START: &str = "import";

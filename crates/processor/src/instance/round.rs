@@ -20,7 +20,8 @@ use crate::notification::Notification;
 use crate::observe;
 use crate::plan::{self, Action, Holder, PlannedLease, plan};
 use crate::split::complete_split;
-use crate::stored::{Control, Document, Lease, LeaseState, Member, Owner};
+use crate::stored::schema::Document;
+use crate::stored::{Control, Lease, LeaseState, Member, Owner};
 use crate::worker::{Directive, Wishes};
 
 /// Leases written at the same time.
@@ -109,6 +110,7 @@ impl Instance {
             ));
         };
         let control = &control.document;
+        control.check_exact_for(self.setup.incarnation())?;
         if control.container != self.setup.incarnation() {
             self.setup.notifier.tell(Notification::ContainerRecreated);
             return Err(container_recreated(self.setup.store.name()));

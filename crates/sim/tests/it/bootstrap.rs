@@ -183,7 +183,7 @@ fn scenario_08_newer_control_document_is_refused_and_left_untouched(world: &Worl
     let first = world.instance("h1").start();
     world.stop(&first);
     let mut control = world.control().expect("it is there");
-    control["schema"] = json!({ "writtenBy": 2, "minReader": 2 });
+    control["schema"] = json!({ "writtenBy": 3, "minReader": 3 });
     control["roots"] = json!("of another shape");
     world.put_document(&control);
     let before = world.documents();
@@ -195,7 +195,7 @@ fn scenario_08_newer_lease_ends_the_instance_and_is_left_untouched(world: &World
     let first = world.instance("h1").start();
     world.stop(&first);
     let mut lease = world.leases().remove(2).body;
-    lease["schema"] = json!({ "writtenBy": 2, "minReader": 2 });
+    lease["schema"] = json!({ "writtenBy": 3, "minReader": 3 });
     lease["owner"] = json!(["of another shape"]);
     world.put_document(&lease);
     let before = world.documents();

@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use millstream_core::memory::Memory;
 use millstream_core::{
-    Batch, BatchOutcome, ContainerName, Containers, Documents, Error, Etag, Item, ItemId, Lsn,
-    OperationKind, OperationResult, PageSize, PartitionKey, Result, ScanContinuation, ScanPage,
-    ScanScope,
+    Batch, BatchOutcome, ContainerName, Containers, Documents, Error, ErrorKind, Etag, Item,
+    ItemId, Lsn, OperationKind, OperationResult, PageSize, PartitionKey, Result, ScanContinuation,
+    ScanPage, ScanScope,
 };
 
 use crate::mutants::Flaw;
@@ -103,6 +103,7 @@ impl Documents for MutantDocuments {
         let documents = self.documents().await?;
         self.spoil_batch(&mut batch);
         let is_delete = |it: &OperationKind| matches!(it, OperationKind::Delete(_));
+        let is_read = |it: &OperationKind| matches!(it, OperationKind::Read(_));
         let deletes = batch.operations.iter().any(|it| is_delete(&it.kind));
         match documents.commit(batch.clone()).await {
             Ok(mut outcome) => {
@@ -117,6 +118,13 @@ impl Documents for MutantDocuments {
                     }
                 }
                 Err(error)
+            }
+            Err(error)
+                if self.shared.has(Flaw::ReadsOfABatchUnlimited)
+                    && error.kind() == ErrorKind::TooLarge
+                    && batch.operations.iter().any(|it| is_read(&it.kind)) =>
+            {
+                piecemeal(&*documents, batch).await
             }
             Err(error) if self.shared.has(Flaw::RefusalNamesNoOperation) => {
                 Err(Error::new(error.kind(), "commit a batch").because(error))
@@ -141,4 +149,16 @@ impl Documents for MutantDocuments {
         page.items.iter_mut().for_each(|it| self.spoil(it));
         Ok(page)
     }
+}
+
+/// Commits what only what is read makes too large: no step by itself is.
+async fn piecemeal(documents: &dyn Documents, batch: Batch) -> Result<BatchOutcome> {
+    let mut whole = BatchOutcome { lsn: Lsn::new(0), results: Vec::new() };
+    for operation in batch.operations {
+        let one = Batch::new(batch.partition_key.clone()).with(operation);
+        let outcome = documents.commit(one).await?;
+        whole.lsn = outcome.lsn;
+        whole.results.extend(outcome.results);
+    }
+    Ok(whole)
 }
