@@ -29,10 +29,10 @@ pub(crate) enum Accumulator {
         is_average: bool,
         is_spoiled: bool,
     },
-    /// The least or greatest value yet, and the bytes that are held for it.
+    /// The least or greatest value yet, and what it takes up.
     Best {
         best: Value,
-        held: usize,
+        held: Measure,
         wanted: Ordering,
         is_spoiled: bool,
     },
@@ -45,16 +45,20 @@ pub(crate) struct Collected {
     items: Arc<Vec<Value>>,
     /// Those of a set are told apart.
     seen: Option<BTreeSet<u128>>,
-    /// Bytes that are held for them.
-    held: usize,
+    /// What they take up.
+    held: Measure,
 }
 
 impl Accumulator {
     pub(crate) fn new(kind: AggregateKind) -> Self {
         let counted = |is_conditional| Self::Counted { count: 0, is_conditional };
         let added = |is_average| Self::Added { count: 0, sum: 0.0, is_average, is_spoiled: false };
-        let best =
-            |wanted| Self::Best { best: Value::Undefined, held: 0, wanted, is_spoiled: false };
+        let best = |wanted| Self::Best {
+            best: Value::Undefined,
+            held: Measure::default(),
+            wanted,
+            is_spoiled: false,
+        };
         let collected = |seen| Self::Collected(Collected { seen, ..Collected::default() });
         match kind {
             AggregateKind::Count => counted(false),
@@ -93,7 +97,7 @@ impl Accumulator {
             Self::Best { best, held, wanted, .. } => {
                 context.spend(value.as_str().map_or(0, str::len) / compare::STEP_BYTES)?;
                 if best.is_undefined() || compare::order(value, best) == *wanted {
-                    *held = context.measure(value, MEASURE_STEP_BYTES)?.memory;
+                    *held = context.measure(value, MEASURE_STEP_BYTES)?;
                     *best = value.clone();
                 }
             }
@@ -125,10 +129,10 @@ impl Accumulator {
         }
     }
 
-    /// How many bytes are held for values.
-    pub(crate) fn held(&self) -> usize {
+    /// What is held for values.
+    pub(crate) fn held(&self) -> Measure {
         match self {
-            Self::Counted { .. } | Self::Added { .. } => 0,
+            Self::Counted { .. } | Self::Added { .. } => Measure::default(),
             Self::Best { held, .. } | Self::Collected(Collected { held, .. }) => *held,
         }
     }
@@ -169,7 +173,7 @@ impl Accumulator {
             }
             Self::Best { best, held, is_spoiled, .. } => {
                 *best = saved.property("b");
-                *held = Measure::of(best, usize::MAX)?.memory;
+                *held = Measure::of(best, usize::MAX)?;
                 *is_spoiled = saved.property("x").as_bool()?;
             }
             Self::Collected(collected) => {
@@ -190,10 +194,11 @@ impl Collected {
             if !seen.insert(compare::digest(value)) {
                 return;
             }
-            self.held += SEEN_BYTES;
+            self.held.memory += SEEN_BYTES;
         }
         Arc::make_mut(&mut self.items).push(value.clone());
-        self.held += measure.memory;
+        self.held.memory += measure.memory;
+        self.held.text += measure.text;
     }
 }
 

@@ -389,11 +389,7 @@ impl ListItem {
         if let Some(alias) = &self.alias {
             return Some(alias.clone());
         }
-        let expression = match &self.expression {
-            Expression::Grouped { expression, .. } => expression,
-            other => other,
-        };
-        match expression {
+        match self.expression.written() {
             Expression::Name { name, .. } => Some(name.clone()),
             Expression::Path { steps, .. } => steps.last()?.constant().cloned(),
             _ => None,
@@ -414,6 +410,11 @@ pub(crate) fn names(list: &[ListItem]) -> Vec<Arc<str>> {
 }
 
 impl Expression {
+    /// The expression as it was written.
+    pub(crate) fn written(&self) -> &Self {
+        if let Self::Grouped { expression, .. } = self { expression } else { self }
+    }
+
     pub(crate) fn as_aggregate(&self) -> Option<&Aggregate> {
         if let Self::Aggregate { aggregate, .. } = self { Some(aggregate) } else { None }
     }

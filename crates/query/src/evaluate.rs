@@ -212,10 +212,19 @@ impl<'a> Evaluator<'a> {
         Ok(Value::object(Object::collect(entries)))
     }
 
-    /// What a value takes up that is kept; besides the parts that are known, if these are given.
-    pub(crate) fn memory(&mut self, value: &Value, parts: Option<&mut Parts>) -> Result<usize> {
-        let memory = self.context.measure(value, MEASURE_STEP_BYTES)?.memory;
-        Ok(parts.map_or(memory, |it| it.add(value)))
+    /// What a value takes up that is kept.
+    pub(crate) fn memory(&mut self, value: &Value) -> Result<usize> {
+        Ok(self.context.measure(value, MEASURE_STEP_BYTES)?.memory)
+    }
+
+    /// What a value takes up besides the parts that are known.
+    pub(crate) fn memory_besides(&mut self, parts: &mut Parts, value: &Value) -> Result<usize> {
+        // To look for a part among many takes about as long.
+        const LOOK_STEPS: usize = 4;
+        let before = parts.looks;
+        let memory = parts.add(value);
+        self.context.spend((parts.looks - before) * LOOK_STEPS)?;
+        Ok(memory)
     }
 
     /// The value as JSON, unless that is longer than any row may be.

@@ -96,6 +96,8 @@ pub(crate) struct Place {
 /// The rows of a query.
 pub(crate) struct Finished {
     pub(crate) rows: Vec<Row>,
+    /// Bytes that they take up.
+    pub(crate) held: usize,
     /// The keys and the place of what was kept last, if there was more.
     pub(crate) cut_behind: Option<(Vec<Value>, Place)>,
 }
@@ -241,7 +243,7 @@ impl Gathered {
         self.rows.truncate(self.rows_max.unwrap_or(usize::MAX));
         let last = self.rows.last().filter(|_| self.rows_max.is_some());
         let cut_behind = last.map(|it| (it.keys.clone(), it.place.clone()));
-        Ok(Finished { rows: self.rows, cut_behind })
+        Ok(Finished { rows: self.rows, held: self.held, cut_behind })
     }
 }
 

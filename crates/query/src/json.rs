@@ -7,12 +7,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millstream_core::JSON_DEPTH_MAX;
 
-use crate::parser::DEPTH_MAX;
+use crate::resolve::VALUE_DEPTH_MAX;
 use crate::value::{Number, Object, Value};
 
-/// How deep a value nests that a query made: as deep as an item, a level for each of the query,
-/// and what a continuation puts around it.
-const MADE_DEPTH_MAX: u32 = JSON_DEPTH_MAX + DEPTH_MAX + 8;
+/// How deep a value nests that a query made, and what a continuation puts around it.
+const MADE_DEPTH_MAX: u32 = VALUE_DEPTH_MAX + 8;
 
 /// Reads one JSON value.
 ///

@@ -84,7 +84,11 @@ impl Measure {
 
 /// What several values share, to count it once.
 #[derive(Debug, Default)]
-pub(crate) struct Parts(BTreeSet<*const u8>);
+pub(crate) struct Parts {
+    known: BTreeSet<*const u8>,
+    /// How often something was looked for among them.
+    pub(crate) looks: usize,
+}
 
 impl Parts {
     /// Adds a value; returns the bytes of memory that it takes up besides what is known already.
@@ -115,7 +119,8 @@ impl Parts {
     }
 
     fn is_new(&mut self, part: *const u8) -> bool {
-        self.0.insert(part)
+        self.looks += 1;
+        self.known.insert(part)
     }
 }
 

@@ -216,7 +216,7 @@ fn prefixed(
 ) -> fmt::Result {
     f.write_str(operator)?;
     // Two minus signs would begin a comment.
-    if matches!(inner, Expression::Unary(..)) {
+    if matches!(inner.written(), Expression::Unary(..)) {
         f.write_char(' ')?;
     }
     operand(inner, strength_min, f)

@@ -5,14 +5,23 @@ mod group;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use millstream_core::JSON_DEPTH_MAX;
+
 use crate::ast::walk::Part;
-use crate::ast::{Aggregate, Collection, Count, Expression, Projection, Select, Step, names};
+use crate::ast::{
+    Aggregate, Collection, Count, Expression, Projection, Select, Source, Step, names,
+};
 use crate::error::{Error, ErrorKind, Position, Result};
+use crate::parser::DEPTH_MAX;
 use crate::value::Value;
 use crate::{ComputedProperties, QUERY_BYTES_MAX};
 
 /// Most sources of one FROM; each JOIN multiplies the rows.
 const SOURCES_MAX: usize = 16;
+/// How deep a value can nest that a query makes. An expression adds no more levels than it has
+/// itself, but sources that are made of each other add up, and whoever writes or compares a value
+/// calls itself for every level.
+pub(crate) const VALUE_DEPTH_MAX: u32 = 1024;
 
 /// The parameters of a query, each at the first place where it is named.
 #[derive(Debug, Default)]
@@ -25,8 +34,8 @@ pub(crate) struct Named {
 /// Resolves a whole query; returns its parameters.
 pub(crate) fn query(select: &mut Select, computed: &ComputedProperties) -> Result<Named> {
     let mut resolver = Resolver {
-        names: Vec::new(),
-        items: Vec::new(),
+        scope: Vec::new(),
+        deepest: 0,
         computed,
         computed_bytes: 0,
         aggregates: None,
@@ -38,9 +47,9 @@ pub(crate) fn query(select: &mut Select, computed: &ComputedProperties) -> Resul
 
 struct Resolver<'a> {
     /// The sources in scope, outermost first; the place is the slot.
-    names: Vec<Arc<str>>,
-    /// Whether each of them is an item of the container.
-    items: Vec<bool>,
+    scope: Vec<InScope>,
+    /// How deep any value can nest that was found so far.
+    deepest: u32,
     computed: &'a ComputedProperties,
     /// Of the text of computed properties that were written out so far.
     computed_bytes: usize,
@@ -49,9 +58,18 @@ struct Resolver<'a> {
     named: Named,
 }
 
+struct InScope {
+    name: Arc<str>,
+    /// Whether it is an item of the container.
+    is_item: bool,
+    /// How deep its values can nest.
+    depth: u32,
+}
+
 impl Resolver<'_> {
-    fn select(&mut self, select: &mut Select) -> Result<()> {
-        let outer_names = self.names.len();
+    /// Returns how deep its rows can nest, as the methods after it do of what they resolve.
+    fn select(&mut self, select: &mut Select) -> Result<u32> {
+        let outer = self.scope.len();
         let outer_aggregates = self.aggregates.take();
         if SOURCES_MAX < select.sources.len() {
             let reason = format!("FROM has more than {SOURCES_MAX} sources");
@@ -64,18 +82,7 @@ impl Resolver<'_> {
                 self.named.rows.entry(name.clone()).or_insert(*position);
             }
         }
-        for source in &mut select.sources {
-            let written_out = self.computed_bytes;
-            self.collection(&mut source.collection)?;
-            // A computed property that was written out no longer says how the source is called.
-            source.is_alias_written |= written_out != self.computed_bytes;
-            if self.names[outer_names..].contains(&source.alias) && !source.alias.is_empty() {
-                let reason = format!("the name {:?} is taken;", source.alias);
-                return Err(Error::meaningless(source.position, reason));
-            }
-            self.names.push(source.alias.clone());
-            self.items.push(source.is_item());
-        }
+        self.sources(&mut select.sources)?;
         if let Some(filter) = &mut select.filter {
             self.expression(filter)?;
         }
@@ -83,21 +90,7 @@ impl Resolver<'_> {
             self.expression(expression)?;
         }
         self.aggregates = Some(Vec::new());
-        match &mut select.projection {
-            Projection::Star => (),
-            Projection::Value(expression) => self.expression(expression)?,
-            Projection::List(list) => {
-                select.names = names(list);
-                for (item, name) in list.iter_mut().zip(&select.names) {
-                    let was_named = item.name().is_some();
-                    self.expression(&mut item.expression)?;
-                    // A computed property is called as before it was written out.
-                    if was_named && item.name().as_ref() != Some(name) {
-                        item.alias = Some(name.clone());
-                    }
-                }
-            }
-        }
+        let depth = self.projection(select)?;
         select.aggregates = self.aggregates.take().unwrap_or_default();
         let of_projection = select.aggregates.len();
         // Groups may be sorted by aggregates, rows may not.
@@ -111,25 +104,71 @@ impl Resolver<'_> {
             select.order_by.clear();
             select.aggregates.truncate(of_projection);
         }
-        self.names.truncate(outer_names);
-        self.items.truncate(outer_names);
+        self.scope.truncate(outer);
         self.aggregates = outer_aggregates;
+        self.deepest = self.deepest.max(depth);
+        if VALUE_DEPTH_MAX < self.deepest {
+            let reason = format!("its values nest deeper than {VALUE_DEPTH_MAX} levels");
+            return Err(Error::meaningless(select.position, reason));
+        }
         check(select)?;
-        group::resolve(select, outer_names)
+        group::resolve(select, outer)?;
+        Ok(depth)
     }
 
-    fn collection(&mut self, collection: &mut Collection) -> Result<()> {
+    fn sources(&mut self, sources: &mut [Source]) -> Result<()> {
+        let outer = self.scope.len();
+        for source in sources {
+            let written_out = self.computed_bytes;
+            let depth = self.collection(&mut source.collection)?;
+            // A computed property that was written out no longer says how the source is called.
+            source.is_alias_written |= written_out != self.computed_bytes;
+            let is_taken = self.scope[outer..].iter().any(|it| it.name == source.alias);
+            if is_taken && !source.alias.is_empty() {
+                let reason = format!("the name {:?} is taken;", source.alias);
+                return Err(Error::meaningless(source.position, reason));
+            }
+            let (name, is_item) = (source.alias.clone(), source.is_item());
+            self.scope.push(InScope { name, is_item, depth });
+        }
+        Ok(())
+    }
+
+    fn projection(&mut self, select: &mut Select) -> Result<u32> {
+        let mut depth = 0;
+        match &mut select.projection {
+            Projection::Star => depth = self.scope.last().map_or(0, |it| it.depth),
+            Projection::Value(expression) => depth = self.expression(expression)?,
+            Projection::List(list) => {
+                select.names = names(list);
+                for (item, name) in list.iter_mut().zip(&select.names) {
+                    let was_named = item.name().is_some();
+                    depth = depth.max(self.expression(&mut item.expression)? + 1);
+                    // A computed property is called as before it was written out.
+                    if was_named && item.name().as_ref() != Some(name) {
+                        item.alias = Some(name.clone());
+                    }
+                }
+            }
+        }
+        Ok(depth)
+    }
+
+    fn collection(&mut self, collection: &mut Collection) -> Result<u32> {
         match collection {
-            root @ Collection::Root { .. } => self.check_root(root),
+            root @ Collection::Root { .. } => {
+                self.check_root(root)?;
+                Ok(JSON_DEPTH_MAX)
+            }
             Collection::Select(inner) => self.select(inner),
             Collection::Expression(expression) => {
                 // Where no name is known yet, a name is that of the container.
-                if self.names.is_empty()
+                if self.scope.is_empty()
                     && let Some(root) = root(expression)
                 {
                     self.check_root(&root)?;
                     *collection = root;
-                    return Ok(());
+                    return Ok(JSON_DEPTH_MAX);
                 }
                 self.expression(expression)
             }
@@ -152,49 +191,65 @@ impl Resolver<'_> {
         }
     }
 
-    fn expression(&mut self, expression: &mut Expression) -> Result<()> {
+    fn expression(&mut self, expression: &mut Expression) -> Result<u32> {
         if let Expression::Parameter(name, position) = expression {
             self.named.all.entry(name.clone()).or_insert(*position);
-            return Ok(());
+            return Ok(JSON_DEPTH_MAX);
         }
         if let Expression::Name { name, slot, position } = expression {
-            let found = self.names.iter().rposition(|it| it == name);
+            let found = self.scope.iter().rposition(|it| it.name == *name);
             *slot = found.ok_or_else(|| {
-                let known: Vec<&str> = self.names.iter().map(|it| &**it).collect();
+                let known: Vec<&str> = self.scope.iter().map(|it| &*it.name).collect();
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
                 let reason = format!("the name {name:?} is not known; known: {known};");
                 Error::meaningless(*position, reason)
             })?;
-            return Ok(());
+            return Ok(self.scope[*slot].depth);
         }
         if let Expression::Aggregate { aggregate, number } = expression {
             let Some(mut aggregates) = self.aggregates.take() else {
                 let reason = "an aggregate cannot stand in FROM, WHERE, GROUP BY or another one";
                 return Err(Error::meaningless(aggregate.position, reason));
             };
-            self.expression(&mut Arc::make_mut(aggregate).argument)?;
+            let depth = self.expression(&mut Arc::make_mut(aggregate).argument)?;
             *number = aggregates.len();
             aggregates.push(Arc::clone(aggregate));
             self.aggregates = Some(aggregates);
-            return Ok(());
+            return Ok(depth + 1);
         }
-        expression.each_child_mut(&mut |part| match part {
-            Part::Expression(child) => self.expression(child),
-            Part::Select(inner) => self.select(inner),
+        let mut depth = 0;
+        expression.each_child_mut(&mut |part| {
+            let of_part = match part {
+                Part::Expression(child) => self.expression(child)?,
+                Part::Select(inner) => self.select(inner)?,
+            };
+            depth = depth.max(of_part);
+            Ok::<_, Error>(())
         })?;
-        self.write_out(expression)
+        if self.write_out(expression)? {
+            depth = JSON_DEPTH_MAX + DEPTH_MAX;
+        }
+        if let Expression::Call { .. } = expression {
+            // Some read what is in a string, one puts objects around values.
+            depth = depth.max(JSON_DEPTH_MAX) + 1;
+        }
+        if let Expression::Array(_) | Expression::Object(_) | Expression::Gathered(_) = expression {
+            depth += 1;
+        }
+        self.deepest = self.deepest.max(depth);
+        Ok(depth)
     }
 
-    /// Puts what a computed property stands for in its place.
-    fn write_out(&mut self, expression: &mut Expression) -> Result<()> {
-        let Expression::Path { base, steps } = expression else { return Ok(()) };
-        let Expression::Name { name, slot, .. } = &**base else { return Ok(()) };
-        let Some(property) = steps.first().and_then(Step::constant) else { return Ok(()) };
-        if !self.items[*slot] {
-            return Ok(());
+    /// Puts what a computed property stands for in its place; false if it is none.
+    fn write_out(&mut self, expression: &mut Expression) -> Result<bool> {
+        let Expression::Path { base, steps } = expression else { return Ok(false) };
+        let Expression::Name { name, slot, .. } = &**base else { return Ok(false) };
+        let Some(property) = steps.first().and_then(Step::constant) else { return Ok(false) };
+        if !self.scope[*slot].is_item {
+            return Ok(false);
         }
         let Some((computed, bytes)) = self.computed.get(property, name, *slot) else {
-            return Ok(());
+            return Ok(false);
         };
         self.computed_bytes += bytes;
         if QUERY_BYTES_MAX < self.computed_bytes {
@@ -207,7 +262,7 @@ impl Resolver<'_> {
             **base = computed;
             steps.remove(0);
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -31,13 +31,20 @@ impl<'a> Evaluator<'a> {
         let (mut held, mut parts) = (0, None);
         let _ = self.each_row(select, 0, &mut |evaluator| {
             stage.take(evaluator, &Place::nowhere(), &mut |evaluator, value| {
-                held += evaluator.memory(&value, parts.as_mut())?;
+                let memory = evaluator.memory(&value)?;
+                held += match &mut parts {
+                    Some(parts) => evaluator.memory_besides(parts, &value)?,
+                    None => memory,
+                };
                 rows.push(value);
                 if evaluator.held_bytes_max < held && parts.is_none() {
                     // Many rows can share what the item has; it is seldom worth while to look.
-                    let mut known = Parts::default();
-                    known.add(&evaluator.root);
-                    held = rows.iter().map(|it| known.add(it)).sum();
+                    let (mut known, root) = (Parts::default(), evaluator.root.clone());
+                    evaluator.memory_besides(&mut known, &root)?;
+                    held = 0;
+                    for row in &rows {
+                        held += evaluator.memory_besides(&mut known, row)?;
+                    }
                     parts = Some(known);
                 }
                 evaluator.check_held(held)?;
@@ -70,7 +77,7 @@ impl<'a> Evaluator<'a> {
         let mut rows = Vec::new();
         let mut held = 0;
         let mut out = |evaluator: &mut Self, value: Value| {
-            held += evaluator.memory(&value, None)?;
+            held += evaluator.memory(&value)?;
             evaluator.check_held(held)?;
             rows.push(value);
             Ok(ControlFlow::Continue(()))

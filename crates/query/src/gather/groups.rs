@@ -35,7 +35,7 @@ pub(super) struct Group {
 impl Gathered {
     /// Goes on with aggregates of no groups that were saved.
     pub(crate) fn resume(&mut self, accumulators: Vec<Accumulator>) {
-        self.held = accumulators.iter().map(Accumulator::held).sum();
+        self.held = accumulators.iter().map(|it| it.held().memory).sum();
         let group = Group { accumulators, memory: self.held, ..Group::of_no_rows() };
         self.groups.insert(GroupKey::new(Vec::new()), group);
     }
@@ -78,9 +78,9 @@ impl Gathered {
             let value = evaluator.value(&aggregate.argument)?;
             if let Some(group) = self.groups.get_mut(&key) {
                 let accumulator = &mut group.accumulators[number];
-                let before = accumulator.held();
+                let before = accumulator.held().memory;
                 accumulator.add(&value, &mut evaluator.context)?;
-                let after = accumulator.held();
+                let after = accumulator.held().memory;
                 // It may be less: another value can be the greatest.
                 group.memory = group.memory - before + after;
                 self.held = self.held - before + after;
@@ -154,7 +154,8 @@ impl Gathered {
         }
         evaluator.bindings = outer;
         self.rows.sort_by(|one, two| compare_keys(&one.keys, &two.keys, select));
-        Ok(Finished { rows: self.rows, cut_behind: cut_behind.filter(|_| self.is_cut) })
+        let cut_behind = cut_behind.filter(|_| self.is_cut);
+        Ok(Finished { rows: self.rows, held: self.held, cut_behind })
     }
 
     fn hold_group(

@@ -62,8 +62,10 @@ pub(crate) async fn page(
         let _ = evaluator.feed(&mut stages, &Value::Undefined, &Place::nowhere(), &mut nothing)?;
     }
     let mut pace = Pace::new(&run.limits);
-    // How many documents have to be visited before it is tried to pause.
-    let mut pause_from = if paging == Paging::Summed { 1 } else { u64::MAX };
+    // How many documents have to be visited before it is tried to pause. No continuation has the
+    // row that a query within an aggregate looks at.
+    let can_pause = paging == Paging::Summed && !run.select.looks_at_rows;
+    let mut pause_from = if can_pause { 1 } else { u64::MAX };
     'documents: while let Some(batch) = reader.next(usize::MAX).await? {
         for (index, item) in batch.items.iter().enumerate() {
             let is_spent = run.limits.documents_max <= page.documents_visited
@@ -218,13 +220,15 @@ fn prepare(
 /// The continuation of aggregates in the middle of the documents, if their state is short enough.
 fn partial(run: &Run<'_>, stages: &[Stage<'_>], position: Option<Position>) -> Option<String> {
     let gathered = stages.first()?.gathered.as_ref()?;
-    // What would be far too long is not even written. An empty object, which is the worst, takes up
-    // 28 times what it adds.
-    if run.limits.continuation_bytes_max.saturating_mul(32) < gathered.held {
-        return None;
-    }
     let states = match gathered.accumulators() {
-        Some(accumulators) => accumulators.iter().map(Accumulator::save).collect(),
+        Some(accumulators) => {
+            // What would be too long is not even written.
+            let bytes: usize = accumulators.iter().map(|it| it.held().text).sum();
+            if run.limits.continuation_bytes_max < bytes {
+                return None;
+            }
+            accumulators.iter().map(Accumulator::save).collect()
+        }
         // No row has passed the filter yet.
         None => run.select.aggregates.iter().map(|it| Accumulator::new(it.kind).save()).collect(),
     };
@@ -238,7 +242,7 @@ fn finish(
     stages: &mut [Stage<'_>],
 ) -> Result<Finished> {
     let Some((last, inner)) = stages.split_last_mut() else {
-        return Ok(Finished { rows: Vec::new(), cut_behind: None });
+        return Ok(Finished { rows: Vec::new(), held: 0, cut_behind: None });
     };
     if !inner.is_empty() {
         evaluator.finish_into(inner, last)?;
@@ -299,6 +303,17 @@ impl Keep {
     fn rows_min(&self, run: &Run<'_>) -> usize {
         let counted = run.passed.saturating_sub(self.before);
         usize::try_from(counted).unwrap_or(usize::MAX).saturating_add(1)
+    }
+
+    /// Whether sorted rows that have passed can be counted again by the next page, which has to
+    /// keep all of them to do so. What a part of a range has counted means nothing to the whole.
+    fn can_count(&self, run: &Run<'_>, finished: &Finished, passed: u64) -> bool {
+        let is_alone = run.part != run.scope && !self.is_divided;
+        let rows = u64::try_from(finished.rows.len()).unwrap_or(u64::MAX);
+        let held = u64::try_from(finished.held).unwrap_or(u64::MAX);
+        let needed = (held / rows.max(1)).saturating_mul(passed);
+        let is_little = u64::try_from(run.limits.held_bytes_max / 2).is_ok_and(|it| needed < it);
+        !is_alone && finished.cut_behind.is_none() && is_little
     }
 
     /// Drops rows that cannot come onto the page, now and then.
@@ -363,8 +378,8 @@ fn answer(
         let is_full = run.limits.items_max <= before || (is_too_large && 0 < before);
         if is_full {
             let behind = last.map(|it| (it.keys.clone(), it.place.clone()));
-            let is_cut = finished.cut_behind.is_some();
-            page.continuation = Some(next(run, passed, behind, paging, is_cut)?);
+            let can_count = keep.can_count(run, finished, passed);
+            page.continuation = Some(next(run, passed, behind, paging, can_count)?);
             return Ok(page);
         }
         bytes += text.len();
@@ -380,40 +395,38 @@ fn answer(
     let passed = keep.before.saturating_add(rows);
     if finished.cut_behind.is_some() && passed < keep.passed_max {
         let behind = finished.cut_behind.clone();
-        page.continuation = Some(next(run, passed, behind, paging, true)?);
+        page.continuation = Some(next(run, passed, behind, paging, false)?);
     }
     Ok(page)
 }
 
-/// The continuation behind the row with these keys at this place. `is_cut` if rows that would have
-/// fitted onto the page were too much to keep: those that are counted would be so soon, too.
+/// The continuation behind the row with these keys at this place. `can_count` if sorted rows may be
+/// counted again instead, where that is shorter.
 fn next(
     run: &Run<'_>,
     passed: u64,
     behind: Option<(Vec<Value>, Place)>,
     paging: Paging,
-    is_cut: bool,
+    can_count: bool,
 ) -> Result<String> {
     let counted = || run.token(passed, State::Counted).write();
     let Some((keys, place)) = behind else { return Ok(counted()) };
-    let behind = || run.token(passed, State::Behind(keys, place)).write();
-    match paging {
-        Paging::Sorted => {
-            let bytes_max = if is_cut { TEXT_BYTES_MAX } else { run.limits.continuation_bytes_max };
-            let text = behind();
-            Ok(if text.len() <= bytes_max { text } else { counted() })
-        }
-        // Groups that have no row cannot be counted again, so that this may be longer than it
-        // should.
-        Paging::Grouped => {
-            let text = behind();
-            if text.len() <= TEXT_BYTES_MAX {
-                return Ok(text);
-            }
-            Err(Error::too_large("the values of GROUP BY are too long for a continuation"))
-        }
-        Paging::Distinct | Paging::Summed | Paging::Whole => Ok(counted()),
+    let can_count = match paging {
+        Paging::Sorted => can_count,
+        // Groups that have no row cannot be counted.
+        Paging::Grouped => false,
+        Paging::Distinct | Paging::Summed | Paging::Whole => return Ok(counted()),
+    };
+    let text = run.token(passed, State::Behind(keys, place)).write();
+    // Where there is no other way it may be longer than it should.
+    let bytes_max = if can_count { run.limits.continuation_bytes_max } else { TEXT_BYTES_MAX };
+    if text.len() <= bytes_max {
+        return Ok(text);
     }
+    if can_count {
+        return Ok(counted());
+    }
+    Err(Error::too_large("the values of ORDER BY or GROUP BY are too long for a continuation"))
 }
 
 fn too_many(run: &Run<'_>) -> Error {

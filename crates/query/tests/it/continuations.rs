@@ -363,6 +363,17 @@ fn aggregates_that_are_too_long_for_a_continuation_are_tried_now_and_then() {
 }
 
 #[test]
+fn what_a_query_within_an_aggregate_looks_at_is_there_on_one_page() {
+    let harness = numbers(10);
+    let limits = Limits { documents_max: 2, ..Limits::items(1) };
+    // No continuation has the row.
+    let query = "SELECT VALUE [COUNT(1), ARRAY(SELECT VALUE [x, c.n] FROM x IN [1, 2])] FROM c \
+                 WHERE c.id = '005'";
+    let page = first_page(&harness, query, limits);
+    assert_eq!((page.rows, page.continuation), (vec!["[1,[[1,5],[2,5]]]".to_owned()], None));
+}
+
+#[test]
 fn values_that_nest_as_deep_as_they_may_go_on() {
     let deep = format!("{}1{}", "[".repeat(126), "]".repeat(126));
     let document = |n: u32| format!("{{\"id\":\"{n}\", \"pk\":\"p\",\"d\":{deep}}}");
@@ -387,6 +398,56 @@ fn values_that_nest_as_deep_as_they_may_go_on() {
     let key = nested("{a: c.d, b: c.id}");
     check(&format!("SELECT VALUE c.id FROM c ORDER BY {key}, c.id"), &ids);
     check(&format!("SELECT VALUE COUNT(1) FROM c GROUP BY {key}"), &["1"; 3].map(str::to_owned));
+}
+
+#[test]
+fn rows_in_order_go_on_after_a_split_whatever_the_length_of_their_keys() {
+    let long = "z".repeat(300);
+    let key = |n: u32, shape: &str| match shape {
+        "long" => format!("\"{n:02}{long}\""),
+        // A continuation behind it is longer than it should be; behind the first ones it is not.
+        "long at the end" if 10 <= n => format!("\"{long}{n:02}\""),
+        "in turns" if n.is_multiple_of(3) => format!("\"{n:02}{long}\""),
+        _ => format!("\"{n:02}\""),
+    };
+    for shape in ["long", "long at the end", "in turns", "short"] {
+        let document = |n: u32| {
+            format!(r#"{{"id":"{n:02}","pk":"{}","n":{n},"k":{}}}"#, n * 7 % 31, key(n, shape))
+        };
+        let harness = Harness::new(&["/pk"], &(0..60).map(document).collect::<Vec<_>>());
+        let query = Query::parse("SELECT VALUE c.n FROM c ORDER BY c.k").unwrap();
+        for held_bytes_max in [8_000, 14_000, 20_000, 30_000, 1_000_000] {
+            let limits = Limits { continuation_bytes_max: 220, held_bytes_max, ..Limits::items(5) };
+            let page = |scope: &Scope, text: Option<&str>| {
+                let request = harness.request().with_scope(scope).with_limits(limits);
+                let request = match text {
+                    Some(text) => request.with_continuation(text),
+                    None => request,
+                };
+                harness.page(&query, &request).unwrap()
+            };
+            for pages_before in [1, 2, 4] {
+                let (mut rows, mut whole) = (Vec::new(), None);
+                for _ in 0..pages_before {
+                    let page = page(&Scope::all(), whole.as_deref());
+                    rows.extend(page.rows);
+                    whole = page.continuation;
+                }
+                for half in KeyRange::divide(2).unwrap() {
+                    let (scope, mut next) = (Scope::keys(half), whole.clone());
+                    while let Some(text) = next {
+                        let page = page(&scope, Some(&text));
+                        rows.extend(page.rows);
+                        next = page.continuation;
+                    }
+                }
+                let mut found: Vec<u32> = rows.iter().map(|it| it.parse().unwrap()).collect();
+                found.sort_unstable();
+                let case = format!("{shape}, {held_bytes_max}, {pages_before}");
+                assert_eq!(found, (0..60).collect::<Vec<_>>(), "{case}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -212,3 +212,75 @@ fn what_is_too_deep_is_refused() {
         assert!(error.report().contains("it nests more than 256 levels at line 1"), "{open}");
     }
 }
+
+/// A value within so many arrays.
+fn nested(depth: usize, value: &str) -> String {
+    format!("{}{value}{}", "[".repeat(depth), "]".repeat(depth))
+}
+
+/// FROM with sources that each put the one before into so many arrays, the first one `c`.
+fn chained(name: &str, c: &str, sources: usize, depth: usize) -> String {
+    let source = |n: usize| {
+        let before = if n == 0 { c.to_owned() } else { format!("{name}{}", n - 1) };
+        format!("{name}{n} IN (SELECT VALUE {})", nested(depth, &before))
+    };
+    (0..sources).map(source).collect::<Vec<_>>().join(" JOIN ")
+}
+
+/// Queries within the FROM of each other that do the same.
+fn stages(stages: usize, depth: usize) -> String {
+    (0..stages).fold("SELECT VALUE c FROM c".to_owned(), |inner, _| {
+        format!("SELECT VALUE {} FROM ({inner}) AS x", nested(depth, "x"))
+    })
+}
+
+#[test]
+fn a_value_that_would_nest_too_deep_is_refused() {
+    on_small_stack(|| {
+        for text in [
+            format!("SELECT VALUE x3 FROM c JOIN {}", chained("x", "c", 4, 200)),
+            format!(
+                "SELECT DISTINCT VALUE x3 FROM c JOIN {} ORDER BY x3",
+                chained("x", "c", 4, 200)
+            ),
+            stages(6, 100),
+        ] {
+            use_up(&text);
+        }
+        // Of a short query, and its value would have 10,000 levels.
+        let inner = |n: usize| {
+            let before = if n == 0 { "c".to_owned() } else { format!("x{}", n - 1) };
+            format!(" JOIN x{n} IN (SELECT VALUE y14 FROM {})", chained("y", &before, 15, 220))
+        };
+        let tree = format!("SELECT VALUE x2 FROM c{}", (0..3).map(inner).collect::<String>());
+        assert!(tree.len() < 30_000);
+        let from = |sources| format!("FROM c JOIN {}", chained("x", "c", sources, 200));
+        let joined = format!("SELECT VALUE x4 {}", from(5));
+        let filter = format!("SELECT VALUE 1 {} WHERE {} = x3", from(4), nested(100, "x3"));
+        let list = format!("SELECT VALUE MAKELIST({}) {}", nested(100, "x3"), from(4));
+        for text in [tree, joined, filter, list, stages(9, 100), stages(50, 70)] {
+            let Err(error) = Query::parse(&text) else { panic!("{text}") };
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            let report = error.report();
+            assert!(report.contains("its values nest deeper than 1024 levels"), "{report}");
+        }
+    });
+}
+
+#[test]
+fn values_of_sources_that_are_made_of_each_other_go_on() {
+    on_small_stack(|| {
+        let deep = nested(100, "1");
+        let document = |n: u32| format!("{{\"id\":\"{n}\", \"pk\":\"p\",\"d\":{deep}}}");
+        let harness = Harness::new(&["/pk"], &(0..3).map(document).collect::<Vec<_>>());
+        let from = format!("FROM c JOIN {}", chained("x", "{a: c.d, b: c.id}", 4, 200));
+        let limits = Limits { documents_max: 1, ..Limits::items(1) };
+        let rows = |query: &str| {
+            let query = Query::parse(query).unwrap();
+            harness.all(&query, &Parameters::default(), &Scope::all(), limits).unwrap()
+        };
+        assert_eq!(rows(&format!("SELECT VALUE c.id {from} ORDER BY x3, c.id")).len(), 3);
+        assert_eq!(rows(&format!("SELECT VALUE COUNT(1) {from} GROUP BY x3")), ["1"; 3]);
+        assert_eq!(rows(&format!("SELECT VALUE ARRAY_LENGTH(MAKELIST(x3)) {from}")), ["3"]);
+    });
+}

@@ -254,6 +254,18 @@ fn rows_within_an_item_may_share_what_it_has() {
         let query = format!("SELECT VALUE COUNT(1) FROM c JOIN x IN ({rows})");
         assert_eq!(all(&harness, &query, limits).unwrap().len(), 1, "{query}");
     }
+    // To look for what is shared counts as work.
+    let parts = vec!["\"\""; 5000].join(",");
+    let document = format!(r#"{{"id":"1","pk":"p","v":[{parts}],"tags":{tags:?}}}"#);
+    let large = Harness::new(&["/pk"], &[document]);
+    let rows = "SELECT c.v, t FROM t IN [1, 2]";
+    let lengths = format!("SELECT VALUE ARRAY_LENGTH(ARRAY({rows})) FROM u IN c.tags");
+    let query = format!("SELECT VALUE ARRAY_LENGTH(ARRAY({lengths})) FROM c");
+    let few = Limits { held_bytes_max: 200_000, document_steps_max: 1_000_000, ..limits };
+    let error = all(&large, &query, few).unwrap_err();
+    assert!(error.report().contains("more than 1000000 steps"), "{}", error.report());
+    let enough = Limits { document_steps_max: 10_000_000, ..few };
+    assert_eq!(all(&large, &query, enough).unwrap(), ["100"]);
     // These are made anew for every row.
     let made = "SELECT VALUE CONCAT(c.s, 'y') FROM t IN c.tags";
     check_too_much(&harness, &format!("SELECT VALUE ARRAY_LENGTH(ARRAY({made})) FROM c"), limits);
@@ -267,7 +279,7 @@ fn rows_in_order_that_take_up_too_much_come_with_the_next_page() {
     let harness = Harness::new(&["/pk"], &(0..120).rev().map(document).collect::<Vec<_>>());
     let large = Limits::items(1000);
     // The array of an item takes up 16 KB, the continuation behind it 3 KB.
-    for (items_max, continuation_bytes_max) in [(1000, 8192), (1000, 100), (7, 8192)] {
+    for (items_max, continuation_bytes_max) in [(1000, 8192), (1000, 100), (7, 8192), (7, 100)] {
         let limits = |held_bytes_max| Limits {
             items_max,
             continuation_bytes_max,

@@ -55,6 +55,22 @@ fn check_ranges(definition: &PartitionKeyDefinition, query: &str, expected: &[[&
 }
 
 #[test]
+fn what_is_grouped_by_is_written_as_it_was() {
+    for (expression, key) in [("- -c.n", "-c.n"), ("~ ~c.n", "~c.n"), ("+ -c.n", "-c.n")] {
+        let query = format!("SELECT {expression} AS x FROM c GROUP BY {key}");
+        let expected = json!({
+            "groupByExpressions": [key], "groupByAliases": ["x"],
+            "groupByAliasToAggregateType": {"x": null},
+            "rewrittenQuery": format!(
+                "SELECT [{{\"item\": {key}}}] AS groupByItems, {{\"x\": {expression}}} AS payload \
+                 FROM c GROUP BY {key}"
+            ),
+        });
+        check(&query, &expected);
+    }
+}
+
+#[test]
 fn a_plain_query_has_a_plain_plan() {
     check("SELECT * FROM c WHERE c.x = 1", &json!({}));
     check("SELECT VALUE c.x FROM c", &json!({"hasSelectValue": true}));
