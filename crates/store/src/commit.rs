@@ -151,11 +151,10 @@ impl<'a> Request<'a> {
     }
 
     fn submit(&mut self, range: &Arc<RangeState>) -> Result<Submitted> {
-        let limit = self.engine.options().waiting_commits_max;
-        if limit <= range.waiting.load(Ordering::Relaxed) {
-            return Err(overloaded("the queue of the range is full"));
-        }
+        // Before the look, which is work; and when nobody else can join the queue any more.
+        self.check_queue(range)?;
         let (mut numbering, stored) = self.look_and_lock(range)?;
+        self.check_queue(range)?;
         if numbering.is_closed {
             return Ok(Submitted::Moved);
         }
@@ -178,6 +177,13 @@ impl<'a> Request<'a> {
         let commit = Commit::new(self, range, &numbering, current, now);
         let built = commit.build(steps)?;
         self.enqueue(range, &mut numbering, built)
+    }
+
+    fn check_queue(&self, range: &RangeState) -> Result<()> {
+        if self.engine.options().waiting_commits_max <= range.waiting.load(Ordering::Relaxed) {
+            return Err(overloaded("the queue of the range is full"));
+        }
+        Ok(())
     }
 
     /// An answer without a write. If it rests on a commit that is not durable yet, it waits for it:

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -66,8 +66,8 @@ fn nothing_is_synced_if_nobody_wants_it() {
 fn a_full_queue_refuses_and_goes_on_when_the_disk_does() {
     let world = World::new(StoreOptions::default().waiting_commits_max(1));
     world.commit(0).expect("the disk takes it");
-    world.control.hold_syncs();
     thread::scope(|scope| {
+        let held = world.control.hold_syncs();
         let waiting = scope.spawn(|| world.commit(1));
         wait_until("the first commit waits for the disk", || world.control.is_held());
         for number in 2..5 {
@@ -78,7 +78,7 @@ fn a_full_queue_refuses_and_goes_on_when_the_disk_does() {
         }
         assert!(world.has(0), "reads do not wait");
         assert!(!world.has(1), "it is not durable yet");
-        world.control.release_syncs();
+        drop(held);
         waiting.join().expect("it does not panic").expect("it was only slow");
     });
     world.commit(5).expect("the queue is empty again");
@@ -88,27 +88,36 @@ fn a_full_queue_refuses_and_goes_on_when_the_disk_does() {
 }
 
 #[test]
-fn many_may_wait_if_they_are_allowed_to() {
-    let world = World::new(StoreOptions::default().waiting_commits_max(8));
-    world.control.hold_syncs();
-    let refused = AtomicU64::new(0);
-    thread::scope(|scope| {
-        for number in 0..24 {
-            let (world, refused) = (&world, &refused);
-            scope.spawn(move || match world.commit(number) {
-                Ok(_) => assert!(world.has(number)),
-                Err(error) => {
-                    assert_eq!(error.kind(), ErrorKind::Overloaded, "{}", error.report());
-                    refused.fetch_add(1, Ordering::SeqCst);
-                }
+fn as_many_may_wait_as_are_allowed_to_however_they_come() {
+    const WAITING_MAX: u64 = 8;
+    const COMMITS: u64 = 24;
+    for _ in 0..20 {
+        let world = World::new(StoreOptions::default().waiting_commits_max(8));
+        let (refused, together) = (AtomicU64::new(0), Barrier::new(24));
+        thread::scope(|scope| {
+            let held = world.control.hold_syncs();
+            for number in 0..24 {
+                let (world, refused, together) = (&world, &refused, &together);
+                scope.spawn(move || {
+                    together.wait();
+                    match world.commit(number) {
+                        Ok(_) => assert!(world.has(number)),
+                        Err(error) => {
+                            assert_eq!(error.kind(), ErrorKind::Overloaded, "{}", error.report());
+                            refused.fetch_add(1, Ordering::SeqCst);
+                        }
+                    }
+                });
+            }
+            wait_until("those who may not wait are refused", || {
+                COMMITS - WAITING_MAX <= refused.load(Ordering::SeqCst)
             });
-        }
-        wait_until("those who may not wait are refused", || 12 <= refused.load(Ordering::SeqCst));
-        world.control.release_syncs();
-    });
-    let world = world.reopen();
-    let found = (0..24).filter(|it| world.has(*it)).count();
-    assert_eq!(found + usize::try_from(refused.into_inner()).expect("it is small"), 24);
+            drop(held);
+        });
+        assert_eq!(refused.into_inner(), COMMITS - WAITING_MAX);
+        let world = world.reopen();
+        assert_eq!((0..24).filter(|it| world.has(*it)).count(), 8);
+    }
 }
 
 #[test]
@@ -147,16 +156,14 @@ fn a_caller_that_goes_away_leaves_its_batch_whole_or_absent() {
     let mut acknowledged = Vec::new();
     for number in 0..120 {
         // Held syncs make sure that some callers leave while their commit waits.
-        if number % 3 == 0 {
-            world.control.hold_syncs();
-        }
+        let held = (number % 3 == 0).then(|| world.control.hold_syncs());
         let container = world.container();
         let commit = container.documents.commit(batch(number));
         if let Some(outcome) = block_on(poll_once(commit)) {
             outcome.expect("the disk takes it");
             acknowledged.push(number);
         }
-        world.control.release_syncs();
+        drop(held);
     }
     world.commit(1000).expect("the disk takes it");
     let world = world.reopen();
@@ -259,6 +266,8 @@ struct ControlledDisk(Arc<Control>);
 #[derive(Debug)]
 struct ControlledFile(Arc<dyn DiskFile>, Arc<Control>);
 
+struct HeldSyncs<'a>(&'a Control);
+
 #[derive(Debug, Default)]
 struct Control {
     syncs: AtomicU64,
@@ -278,13 +287,10 @@ impl Control {
         self.syncs.load(Ordering::SeqCst)
     }
 
-    fn hold_syncs(&self) {
+    /// Lets no sync go on until it is dropped, also by a test that fails and whose threads wait.
+    fn hold_syncs(&self) -> HeldSyncs<'_> {
         self.gate.lock().expect("nobody panics").is_closed = true;
-    }
-
-    fn release_syncs(&self) {
-        self.gate.lock().expect("nobody panics").is_closed = false;
-        self.changed.notify_all();
+        HeldSyncs(self)
     }
 
     /// Whether a sync is being held.
@@ -314,6 +320,13 @@ impl Control {
             return Err(io::ErrorKind::StorageFull.into());
         }
         Ok(())
+    }
+}
+
+impl Drop for HeldSyncs<'_> {
+    fn drop(&mut self) {
+        self.0.gate.lock().expect("nobody panics").is_closed = false;
+        self.0.changed.notify_all();
     }
 }
 
