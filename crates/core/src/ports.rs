@@ -38,7 +38,8 @@ pub trait Documents: Send + Sync {
     /// Returns live items in key order: those of a logical partition, or of a range of keys.
     ///
     /// A scan is not a snapshot: each item is returned at most once, and one that exists from the
-    /// first page to the last is returned.
+    /// first page to the last is returned. A page of one logical partition may show half of a batch
+    /// that is committed meanwhile; the memory and the embedded store avoid it.
     ///
     /// # Errors
     ///

@@ -38,6 +38,9 @@ pub(crate) enum State {
     Behind(Vec<Value>, Place),
     /// Rows go on behind as many as have passed.
     Counted,
+    /// Groups go on behind so many of those that come after these keys, or of all. Groups that have
+    /// no row count as well.
+    Groups(Option<Vec<Value>>, u64),
     /// Aggregates go on with the next document from these states.
     Partial(Position, Vec<Value>),
 }
@@ -84,7 +87,9 @@ impl Fingerprints {
     pub(crate) fn for_state(&self, state: &State) -> u128 {
         match state {
             State::Behind(..) => self.sorted.unwrap_or(self.whole),
-            State::Documents(_) | State::Counted | State::Partial(..) => self.whole,
+            State::Documents(_) | State::Counted | State::Groups(..) | State::Partial(..) => {
+                self.whole
+            }
         }
     }
 }
@@ -123,13 +128,12 @@ impl Token {
                 entries.push(("a".into(), Value::array(states.clone())));
             }
             State::Counted => (),
+            State::Groups(after, count) => {
+                entries.extend(after.as_deref().map(|it| ("o".into(), written_keys(it))));
+                entries.push(("g".into(), text(&count.to_string())));
+            }
             State::Behind(keys, place) => {
-                // An array that is empty stands for undefined, which JSON has no word for.
-                let key = |it: &Value| match it.is_undefined() {
-                    true => Value::array(Vec::new()),
-                    false => Value::array(vec![it.clone()]),
-                };
-                entries.push(("o".into(), Value::array(keys.iter().map(key).collect())));
+                entries.push(("o".into(), written_keys(keys)));
                 let (partition, id) = &*place.document;
                 let place = [&place.number.to_string(), partition, id, &place.row.to_string()];
                 let place = place.map(|it| Value::string(&**it)).to_vec();
@@ -233,16 +237,32 @@ fn state(value: &Value) -> Option<State> {
             None => State::Documents(position),
         });
     }
-    let (keys, place) = (value.property("o"), value.property("p"));
-    let Some(keys) = keys.as_array() else { return Some(State::Counted) };
+    let (place, count) = (value.property("p"), value.property("g"));
     let key = |it: &Value| it.as_array().map(|_| it.element(0));
+    let keys: Option<Vec<Value>> = match value.property("o").as_array() {
+        Some(keys) => Some(keys.iter().map(key).collect::<Option<_>>()?),
+        None => None,
+    };
+    if let Some(count) = count.as_str() {
+        return Some(State::Groups(keys, count.parse().ok()?));
+    }
+    let Some(keys) = keys else { return Some(State::Counted) };
     let document = (string(&place.element(1))?, string(&place.element(2))?);
     let place = Place {
         number: string(&place.element(0))?.parse().ok()?,
         document: Arc::new(document),
         row: string(&place.element(3))?.parse().ok()?,
     };
-    Some(State::Behind(keys.iter().map(key).collect::<Option<_>>()?, place))
+    Some(State::Behind(keys, place))
+}
+
+/// An array that is empty stands for undefined, which JSON has no word for.
+fn written_keys(keys: &[Value]) -> Value {
+    let key = |it: &Value| match it.is_undefined() {
+        true => Value::array(Vec::new()),
+        false => Value::array(vec![it.clone()]),
+    };
+    Value::array(keys.iter().map(key).collect())
 }
 
 fn string(value: &Value) -> Option<String> {

@@ -39,6 +39,8 @@ pub(crate) struct Gathered {
     pub(crate) floor: Option<Floor>,
     /// Groups up to this one are left out.
     pub(crate) groups_after: Option<GroupKey>,
+    /// So many of the first groups behind it have passed already.
+    pub(crate) groups_passed: usize,
     /// Only so many groups are kept, the first in the order of their keys; fewer, if these take up
     /// more than is allowed.
     pub(crate) groups_max: Option<usize>,
@@ -48,6 +50,8 @@ pub(crate) struct Gathered {
     pub(crate) rows_max: Option<usize>,
     /// Whether there were more groups.
     is_cut: bool,
+    /// Whether some were left to the next page because they took up too much.
+    is_shed: bool,
     /// Rows that are told apart from others, and counted, but not kept.
     pub(crate) left_out: usize,
     /// Rows that are told apart have their place by their value, so that some can be forgotten.
@@ -94,10 +98,13 @@ pub(crate) struct Place {
 }
 
 /// The rows of a query.
+#[derive(Debug, Default)]
 pub(crate) struct Finished {
     pub(crate) rows: Vec<Row>,
-    /// Bytes that they take up.
-    pub(crate) held: usize,
+    /// Bytes that one of them took up on average, or its group.
+    pub(crate) row_bytes: usize,
+    /// Whether there would be more if they took up less.
+    pub(crate) is_shed: bool,
     /// The keys and the place of what was kept last, if there was more.
     pub(crate) cut_behind: Option<(Vec<Value>, Place)>,
 }
@@ -207,6 +214,7 @@ impl Gathered {
             let kept = self.rows_max.map_or(kept, |it| it.min(kept));
             self.rows.truncate(kept);
             self.rows_max = Some(kept);
+            self.is_shed = true;
             self.settle();
         }
     }
@@ -243,7 +251,8 @@ impl Gathered {
         self.rows.truncate(self.rows_max.unwrap_or(usize::MAX));
         let last = self.rows.last().filter(|_| self.rows_max.is_some());
         let cut_behind = last.map(|it| (it.keys.clone(), it.place.clone()));
-        Ok(Finished { rows: self.rows, held: self.held, cut_behind })
+        let row_bytes = self.held / self.rows.len().max(1);
+        Ok(Finished { rows: self.rows, row_bytes, is_shed: self.is_shed, cut_behind })
     }
 }
 

@@ -34,7 +34,10 @@ impl Documents for ContainerDocuments {
         let info = self.container.info();
         let effective = info.settings.partition_key.effective(key)?;
         let item_key = keys::item(self.container.id, &effective, key, id);
-        self.newest_version(&info.settings, &item_key)
+        Ok(match self.newest_version(&info.settings, &item_key)? {
+            Version::Live(item) => Some(item),
+            Version::Gone | Version::Expired => None,
+        })
     }
 
     async fn commit(&self, batch: Batch) -> Result<BatchOutcome> {
@@ -48,13 +51,53 @@ impl Documents for ContainerDocuments {
         size: PageSize,
     ) -> Result<ScanPage> {
         self.container.check_exists()?;
+        let ScanScope::Partition(key) = scope else {
+            return Ok(self.look(scope, after, size.clamped())?.page);
+        };
+        // Of the partition a batch is on the page whole or not at all, unless others write to it
+        // faster than it can be read.
+        let info = self.container.info();
+        let effective = info.settings.partition_key.effective(key)?;
+        for _ in 1..LOOKS_MAX {
+            let newest = self.container.range_of(&effective).newest();
+            let look = self.look(scope, after, size.clamped())?;
+            if !look.is_overtaken && look.page.items.iter().all(|it| it.lsn <= newest) {
+                return Ok(look.page);
+            }
+        }
+        Ok(self.look(scope, after, size.clamped())?.page)
+    }
+}
+
+/// What an item is now.
+enum Version {
+    Live(Item),
+    /// It is still in the index.
+    Expired,
+    Gone,
+}
+
+/// What a scan found.
+struct Look {
+    page: ScanPage,
+    /// Whether an item was removed between the look at the index and that at the item.
+    is_overtaken: bool,
+}
+
+impl ContainerDocuments {
+    fn look(
+        &self,
+        scope: &ScanScope,
+        after: Option<&ScanContinuation>,
+        size: PageSize,
+    ) -> Result<Look> {
         let info = self.container.info();
         let (mut from, to) = self.bounds(scope)?;
         if let Some(after) = after {
             from = self.position(after, &from, &to)?;
         }
-        let size = size.clamped();
-        let mut page = ScanPage { items: Vec::new(), continuation: None };
+        let page = ScanPage { items: Vec::new(), continuation: None };
+        let mut look = Look { page, is_overtaken: false };
         let mut bytes = 0;
         // A section may end early because much was written lately; then the next one follows.
         loop {
@@ -62,37 +105,38 @@ impl Documents for ContainerDocuments {
             let view = self.engine.view(vec![section], |_| size.items_max + RECENT_EXTRA);
             for entry in view.entries(0) {
                 let (key, _) = entry?;
-                if size.items_max <= page.items.len() || size.bytes_max <= bytes {
-                    page.continuation = Some(continuation_before(&key));
-                    return Ok(page);
+                if size.items_max <= look.page.items.len() || size.bytes_max <= bytes {
+                    look.page.continuation = Some(continuation_before(&key));
+                    return Ok(look);
                 }
-                if let Some(item) = self.newest_version(&info.settings, &key)? {
-                    bytes += item.body.len();
-                    page.items.push(item);
+                match self.newest_version(&info.settings, &key)? {
+                    Version::Live(item) => {
+                        bytes += item.body.len();
+                        look.page.items.push(item);
+                    }
+                    Version::Gone => look.is_overtaken = true,
+                    Version::Expired => (),
                 }
             }
             match view.cut_at(0) {
-                None => return Ok(page),
+                None => return Ok(look),
                 Some(cut) => from = cut.to_vec(),
             }
         }
     }
-}
 
-impl ContainerDocuments {
-    fn newest_version(
-        &self,
-        settings: &ContainerSettings,
-        item_key: &[u8],
-    ) -> Result<Option<Item>> {
+    fn newest_version(&self, settings: &ContainerSettings, item_key: &[u8]) -> Result<Version> {
         // The version may be replaced between the look at the index and that at the feed; then the
         // index knows a newer one.
         for _ in 0..RACES_MAX {
-            let Some(bytes) = self.engine.get(Table::Items, item_key)? else { return Ok(None) };
+            let Some(bytes) = self.engine.get(Table::Items, item_key)? else {
+                return Ok(Version::Gone);
+            };
             let record = decode_item(&bytes)?;
             let Some(bytes) = self.engine.get(Table::Feed, record.place().key())? else { continue };
             let now = self.engine.options().clock.now();
-            return item_of(&self.container, settings, record.place(), &bytes, now);
+            let item = item_of(&self.container, settings, record.place(), &bytes, now)?;
+            return Ok(item.map_or(Version::Expired, Version::Live));
         }
         Err(Error::new(ErrorKind::Corrupt, "read an item")
             .because("the feed does not have the version that the index names"))
@@ -173,4 +217,6 @@ fn check_of(key: &[u8]) -> u32 {
 /// Recent entries a section may have beyond the page: removed items count too.
 const RECENT_EXTRA: usize = 1024;
 const RACES_MAX: usize = 1000;
+/// Looks at a page until it is of one moment.
+const LOOKS_MAX: usize = 16;
 const CONTINUATION_BYTES_MAX: usize = 16 * 1024;

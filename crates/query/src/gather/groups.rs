@@ -113,10 +113,11 @@ impl Gathered {
     fn check_groups(&mut self, evaluator: &Evaluator<'_>) -> Result<()> {
         while self.groups_max.is_some()
             && evaluator.held_bytes_max < self.held
-            && 1 < self.groups.len()
+            && self.groups_passed + 1 < self.groups.len()
         {
             self.drop_last();
             self.groups_max = Some(self.groups.len());
+            self.is_shed = true;
         }
         evaluator.check_held(self.held)
     }
@@ -132,12 +133,17 @@ impl Gathered {
             let group = Group { accumulators, ..Group::of_no_rows() };
             self.groups.insert(GroupKey::new(Vec::new()), group);
         }
+        let row_bytes = self.held / self.groups.len().max(1);
         let outer = evaluator.bindings.clone();
         let mut cut_behind = None;
-        for (key, group) in std::mem::take(&mut self.groups) {
+        for ((key, group), count) in std::mem::take(&mut self.groups).into_iter().zip(1..) {
             self.held -= group.memory;
+            if count <= self.groups_passed {
+                continue;
+            }
             evaluator.bindings.clone_from(&outer);
-            let row = group.row(select, evaluator, &key);
+            let place = key.place(count);
+            let row = group.row(select, evaluator, &key, place.clone());
             // A group that would be too much comes with the next page.
             match row.and_then(|row| self.hold_group(select, evaluator, row)) {
                 Err(error)
@@ -145,17 +151,17 @@ impl Gathered {
                         && self.groups_max.is_some()
                         && cut_behind.is_some() =>
                 {
-                    self.is_cut = true;
+                    (self.is_cut, self.is_shed) = (true, true);
                     break;
                 }
                 result => result?,
             }
-            cut_behind = Some((key.keys.clone(), key.place()));
+            cut_behind = Some((key.keys, place));
         }
         evaluator.bindings = outer;
         self.rows.sort_by(|one, two| compare_keys(&one.keys, &two.keys, select));
         let cut_behind = cut_behind.filter(|_| self.is_cut);
-        Ok(Finished { rows: self.rows, held: self.held, cut_behind })
+        Ok(Finished { rows: self.rows, row_bytes, is_shed: self.is_shed, cut_behind })
     }
 
     fn hold_group(
@@ -222,6 +228,7 @@ impl Group {
         select: &Select,
         evaluator: &mut Evaluator<'_>,
         key: &GroupKey,
+        place: Place,
     ) -> Result<Row> {
         // Queries within find their own names behind those of the sources.
         self.row.resize(select.sources.len(), Value::Undefined);
@@ -233,8 +240,7 @@ impl Group {
         let (keys, value) = row?;
         // Where nothing else is asked for, rows come by what they are grouped by.
         let keys = if select.order_by.is_empty() { key.keys.clone() } else { keys };
-        let (place, document, digest) = (key.place(), self.document, key.digest);
-        Ok(Row { keys, place, document, value, digest, memory: 0 })
+        Ok(Row { keys, place, document: self.document, value, digest: key.digest, memory: 0 })
     }
 }
 
@@ -249,9 +255,10 @@ impl GroupKey {
         Self { keys, digest }
     }
 
-    /// Its place in a continuation.
-    fn place(&self) -> Place {
-        Place::of(self.digest)
+    /// Its place in a continuation, with its number among the groups.
+    fn place(&self, count: usize) -> Place {
+        let row = u64::try_from(count).unwrap_or(u64::MAX);
+        Place { row, ..Place::of(self.digest) }
     }
 }
 

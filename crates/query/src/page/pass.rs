@@ -172,7 +172,12 @@ fn prepare(
             gathered.is_by_value = run.select.is_distinct;
             gathered.rows_min = Some(keep.rows_min(run));
         }
-        Paging::Grouped => gathered.groups_max = Some(keep.skipped.saturating_add(keep.wanted)),
+        Paging::Grouped => {
+            gathered.groups_passed = keep.groups_passed;
+            let wanted = keep.skipped.saturating_add(keep.wanted);
+            gathered.groups_max = Some(keep.groups_passed.saturating_add(wanted));
+            gathered.groups_after = keep.groups_after.clone().map(GroupKey::new);
+        }
         Paging::Distinct => gathered.left_out = keep.skipped,
         Paging::Summed | Paging::Whole => (),
     }
@@ -193,16 +198,17 @@ fn prepare(
                 gathered.floor = Some(Floor::Row { keys: keys.clone(), place: place.clone() });
                 Ok(())
             }
-            Paging::Grouped if run.select.group_by.len() == keys.len() => {
-                gathered.groups_after = Some(GroupKey::new(keys.clone()));
-                Ok(())
-            }
+            Paging::Grouped if run.select.group_by.len() == keys.len() => Ok(()),
             Paging::Sorted
             | Paging::Grouped
             | Paging::Distinct
             | Paging::Summed
             | Paging::Whole => Err(wrong()),
         },
+        Some(State::Groups(after, _)) => {
+            let is_ours = after.as_ref().is_none_or(|it| it.len() == run.select.group_by.len());
+            if is_ours && paging == Paging::Grouped { Ok(()) } else { Err(wrong()) }
+        }
         Some(State::Partial(position, states)) => {
             let kinds = run.select.aggregates.iter().map(|it| it.kind);
             if states.len() != run.select.aggregates.len() || paging != Paging::Summed {
@@ -242,7 +248,7 @@ fn finish(
     stages: &mut [Stage<'_>],
 ) -> Result<Finished> {
     let Some((last, inner)) = stages.split_last_mut() else {
-        return Ok(Finished { rows: Vec::new(), held: 0, cut_behind: None });
+        return Ok(Finished::default());
     };
     if !inner.is_empty() {
         evaluator.finish_into(inner, last)?;
@@ -262,6 +268,9 @@ struct Keep {
     /// Rows of the page at most, and one to see whether there are more.
     wanted: usize,
     passed_max: u64,
+    /// What groups come after, and how many of those have passed.
+    groups_after: Option<Vec<Value>>,
+    groups_passed: usize,
     /// Whether the page is that of the whole, of which a part returns what its documents gave.
     is_divided: bool,
 }
@@ -275,7 +284,12 @@ impl Keep {
         paging: Paging,
     ) -> Self {
         // Rows behind the last one of the page before do not come again; others do.
-        let is_behind = matches!(state, Some(State::Behind(..)));
+        let is_behind = matches!(state, Some(State::Behind(..) | State::Groups(..)));
+        let (groups_after, groups_passed) = match state {
+            Some(State::Behind(keys, _)) => (Some(keys.clone()), 0),
+            Some(State::Groups(after, count)) => (after.clone(), *count),
+            None | Some(State::Documents(_) | State::Counted | State::Partial(..)) => (None, 0),
+        };
         let before = if is_behind { run.passed } else { 0 };
         let skipped = offset.max(run.passed).saturating_sub(before);
         let left = passed_max.saturating_sub(offset.max(run.passed));
@@ -289,6 +303,8 @@ impl Keep {
             skipped: usize::try_from(skipped).unwrap_or(usize::MAX),
             wanted: run.limits.items_max.min(left).saturating_add(1),
             passed_max,
+            groups_after,
+            groups_passed: usize::try_from(groups_passed).unwrap_or(usize::MAX),
             is_divided: run.part != run.scope && !is_of_part,
         }
     }
@@ -305,15 +321,15 @@ impl Keep {
         usize::try_from(counted).unwrap_or(usize::MAX).saturating_add(1)
     }
 
-    /// Whether sorted rows that have passed can be counted again by the next page, which has to
-    /// keep all of them to do so. What a part of a range has counted means nothing to the whole.
-    fn can_count(&self, run: &Run<'_>, finished: &Finished, passed: u64) -> bool {
+    /// Whether so many rows or groups that have passed can be counted again by the next page, which
+    /// has to keep all of them to do so. What a part of a range has counted means nothing to the
+    /// whole.
+    fn can_count(&self, run: &Run<'_>, finished: &Finished, count: u64) -> bool {
         let is_alone = run.part != run.scope && !self.is_divided;
-        let rows = u64::try_from(finished.rows.len()).unwrap_or(u64::MAX);
-        let held = u64::try_from(finished.held).unwrap_or(u64::MAX);
-        let needed = (held / rows.max(1)).saturating_mul(passed);
-        let is_little = u64::try_from(run.limits.held_bytes_max / 2).is_ok_and(|it| needed < it);
-        !is_alone && finished.cut_behind.is_none() && is_little
+        let needed =
+            usize::try_from(count).map_or(usize::MAX, |it| it.saturating_mul(finished.row_bytes));
+        let is_little = needed < run.limits.held_bytes_max / 2;
+        !is_alone && !finished.is_shed && is_little
     }
 
     /// Drops rows that cannot come onto the page, now and then.
@@ -378,8 +394,7 @@ fn answer(
         let is_full = run.limits.items_max <= before || (is_too_large && 0 < before);
         if is_full {
             let behind = last.map(|it| (it.keys.clone(), it.place.clone()));
-            let can_count = keep.can_count(run, finished, passed);
-            page.continuation = Some(next(run, passed, behind, paging, can_count)?);
+            page.continuation = Some(next(run, passed, behind, paging, keep, finished)?);
             return Ok(page);
         }
         bytes += text.len();
@@ -395,36 +410,39 @@ fn answer(
     let passed = keep.before.saturating_add(rows);
     if finished.cut_behind.is_some() && passed < keep.passed_max {
         let behind = finished.cut_behind.clone();
-        page.continuation = Some(next(run, passed, behind, paging, false)?);
+        page.continuation = Some(next(run, passed, behind, paging, keep, finished)?);
     }
     Ok(page)
 }
 
-/// The continuation behind the row with these keys at this place. `can_count` if sorted rows may be
-/// counted again instead, where that is shorter.
+/// The continuation behind the row with these keys at this place.
 fn next(
     run: &Run<'_>,
     passed: u64,
     behind: Option<(Vec<Value>, Place)>,
     paging: Paging,
-    can_count: bool,
+    keep: &Keep,
+    finished: &Finished,
 ) -> Result<String> {
-    let counted = || run.token(passed, State::Counted).write();
-    let Some((keys, place)) = behind else { return Ok(counted()) };
-    let can_count = match paging {
-        Paging::Sorted => can_count,
-        // Groups that have no row cannot be counted.
-        Paging::Grouped => false,
-        Paging::Distinct | Paging::Summed | Paging::Whole => return Ok(counted()),
+    let text = |state| run.token(passed, state).write();
+    let Some((keys, place)) = behind else { return Ok(text(State::Counted)) };
+    // What is shorter, since it says how many rows or groups come before instead of which.
+    let (counted, count) = match paging {
+        Paging::Sorted => (State::Counted, passed),
+        Paging::Grouped => (State::Groups(keep.groups_after.clone(), place.row), place.row),
+        Paging::Distinct | Paging::Summed | Paging::Whole => return Ok(text(State::Counted)),
     };
-    let text = run.token(passed, State::Behind(keys, place)).write();
-    // Where there is no other way it may be longer than it should.
-    let bytes_max = if can_count { run.limits.continuation_bytes_max } else { TEXT_BYTES_MAX };
-    if text.len() <= bytes_max {
-        return Ok(text);
+    let can_count = keep.can_count(run, finished, count);
+    let behind = text(State::Behind(keys, place));
+    if behind.len() <= run.limits.continuation_bytes_max {
+        return Ok(behind);
     }
     if can_count {
-        return Ok(counted());
+        return Ok(text(counted));
+    }
+    // Where there is no other way it may be longer than it should.
+    if behind.len() <= TEXT_BYTES_MAX {
+        return Ok(behind);
     }
     Err(Error::too_large("the values of ORDER BY or GROUP BY are too long for a continuation"))
 }

@@ -111,7 +111,7 @@ fn seek(reader: &mut Reader<'_>, state: Option<State>) -> Result<Option<(String,
             reader.seek(&position)?;
             Ok(position.begun)
         }
-        Some(State::Behind(..) | State::Counted | State::Partial(..)) => {
+        Some(State::Behind(..) | State::Counted | State::Groups(..) | State::Partial(..)) => {
             Err(Error::continuation("the continuation is of another kind of query"))
         }
     }

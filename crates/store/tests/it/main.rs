@@ -7,4 +7,5 @@ mod fixtures;
 mod following;
 mod interleavings;
 mod model;
+mod moments;
 mod opening;

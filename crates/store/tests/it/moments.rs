@@ -1,0 +1,79 @@
+//! What readers see of batches that are committed while they look.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use millstream_core::conformance::block_on;
+use millstream_core::{
+    Batch, Container, ContainerName, ContainerSettings, Containers, ItemId, Operation, PageSize,
+    PartitionKey, PartitionKeyDefinition, ScanScope,
+};
+use millstream_store::Store;
+
+const ITEMS: usize = 10;
+
+fn container(store: &Store) -> Container {
+    block_on(async {
+        let name = ContainerName::new("app", "data").unwrap();
+        store.create_database("app").await.unwrap();
+        let key = PartitionKeyDefinition::hash("/pk").unwrap();
+        store.create(&name, ContainerSettings::new(key)).await.unwrap();
+        store.open(&name).await.unwrap()
+    })
+}
+
+/// All items of a partition with one number; now and then all but the first are gone.
+fn batch(number: usize) -> Batch {
+    let is_short = number.is_multiple_of(5);
+    let operation = |item: usize| match is_short && 0 < item {
+        true => vec![
+            Operation::upsert(format!(r#"{{"id":"{item}","pk":"k","n":0}}"#)),
+            Operation::delete(ItemId::new(&item.to_string()).unwrap()),
+        ],
+        false => vec![Operation::upsert(format!(r#"{{"id":"{item}","pk":"k","n":{number}}}"#))],
+    };
+    let operations = (0..ITEMS).flat_map(operation).collect();
+    Batch { partition_key: "k".into(), operations }
+}
+
+#[test]
+fn a_page_of_one_partition_has_batches_whole_while_others_write() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let container = container(&store);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for writer in 0..2 {
+            let (container, is_over) = (&container, &is_over);
+            scope.spawn(move || {
+                for number in (1..).filter(|it| it % 2 == writer) {
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    block_on(container.documents.commit(batch(number))).unwrap();
+                }
+            });
+        }
+        let partition = ScanScope::Partition(PartitionKey::from("k"));
+        let mut torn = 0;
+        for _ in 0..5000 {
+            let page = container.documents.scan(&partition, None, PageSize::items(100));
+            let page = block_on(page).unwrap();
+            let bodies: Vec<&[u8]> = page.items.iter().map(|it| &it.body[..]).collect();
+            let number = |body: &[u8]| {
+                let body: serde_json::Value = serde_json::from_slice(body).unwrap();
+                body["n"].as_u64().unwrap()
+            };
+            let first = bodies.first().map_or(1, |it| number(it));
+            let expected = match first.is_multiple_of(5) {
+                true => 1,
+                false => ITEMS,
+            };
+            let is_whole = bodies.len() == expected && bodies.iter().all(|it| number(it) == first);
+            torn += usize::from(!is_whole && !bodies.is_empty());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(torn, 0);
+    });
+}
