@@ -2,16 +2,16 @@
 
 use http::StatusCode;
 use millstream_core::{ContainerInfo, ContainerName, DatabaseInfo};
-use serde_json::Value;
 
 use crate::catalog::{Entry, Owner};
 use crate::definition::{self, Definition};
+use crate::listing::Listed;
 use crate::refusal::{Refusal, sub_status};
 use crate::reply::{Answer, Reply};
 use crate::request::Request;
 use crate::rid::Rid;
 use crate::state::{Call, State};
-use crate::{headers, listing, offers, query, session};
+use crate::{headers, listing, listing_query, offers, session};
 
 /// What feeds call the containers in them.
 const NAME: &str = "DocumentCollections";
@@ -41,7 +41,7 @@ pub(crate) async fn list(state: &State, request: &Request, database: &str) -> An
 pub(crate) async fn query(state: &State, request: &Request, database: &str) -> Answer {
     let database = owner(state, database).await?;
     let rid = Rid::Database(database.resource_id).encode();
-    let page = query::resources(state, request, NAME, &rid, &all(state, &database).await?)?;
+    let page = listing_query::answer(state, request, NAME, &rid, all(state, &database).await?)?;
     Ok(of_database(page, &database.name, &rid))
 }
 
@@ -107,11 +107,12 @@ async fn current(call: Call<'_>) -> Result<ContainerInfo, Refusal> {
     Ok(call.state.containers.open(name).await?.info)
 }
 
-async fn all(state: &State, database: &DatabaseInfo) -> Result<Vec<Value>, Refusal> {
+async fn all(state: &State, database: &DatabaseInfo) -> Result<Vec<Listed>, Refusal> {
     let mut found = Vec::new();
     for info in state.containers.list(&database.name).await? {
         let entry = state.catalog.read(Owner::Container(info.resource_id)).await?;
-        found.push(definition::render(&info, &entry.definition));
+        let resource = definition::render(&info, &entry.definition);
+        found.push(Listed { names: vec![info.name.container().to_owned()], resource });
     }
     Ok(found)
 }

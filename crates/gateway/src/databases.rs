@@ -5,12 +5,13 @@ use millstream_core::{DatabaseInfo, Etag};
 use serde_json::{Value, json};
 
 use crate::catalog::{Entry, Owner};
+use crate::listing::Listed;
 use crate::refusal::Refusal;
 use crate::reply::{Answer, Reply, quoted};
 use crate::request::Request;
 use crate::rid::Rid;
 use crate::state::State;
-use crate::{listing, offers, query};
+use crate::{listing, listing_query, offers};
 
 /// What feeds call the databases in them.
 const NAME: &str = "Databases";
@@ -38,13 +39,13 @@ pub(crate) async fn read(state: &State, request: &Request, name: &str) -> Answer
 
 pub(crate) async fn list(state: &State, request: &Request) -> Answer {
     let databases = state.databases().await?;
-    listing::page(request, NAME, "", databases.iter().map(render).collect())
+    listing::page(request, NAME, "", databases.iter().map(listed).collect())
 }
 
 pub(crate) async fn query(state: &State, request: &Request) -> Answer {
     let databases = state.databases().await?;
-    let resources: Vec<Value> = databases.iter().map(render).collect();
-    query::resources(state, request, NAME, "", &resources)
+    let databases = databases.iter().map(listed).collect();
+    listing_query::answer(state, request, NAME, "", databases)
 }
 
 pub(crate) async fn delete(state: &State, request: &Request, name: &str) -> Answer {
@@ -67,6 +68,10 @@ pub(crate) async fn delete(state: &State, request: &Request, name: &str) -> Answ
 fn etag(info: &DatabaseInfo) -> Etag {
     let time = info.created_at.as_millis();
     Etag::new(format!("{:08x}-0000-0000-0000-{time:012x}", info.resource_id))
+}
+
+fn listed(info: &DatabaseInfo) -> Listed {
+    Listed { names: vec![info.name.clone()], resource: render(info) }
 }
 
 fn render(info: &DatabaseInfo) -> Value {

@@ -37,6 +37,8 @@ mod item_pages;
 mod items;
 mod lines;
 mod listing;
+mod listing_place;
+mod listing_query;
 mod management;
 mod offers;
 mod open_container;

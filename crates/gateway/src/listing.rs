@@ -1,29 +1,56 @@
-//! Pages of databases, containers and offers.
+//! Pages of databases, containers and offers, in the order of their names.
 
 use http::StatusCode;
 use serde_json::{Map, Value};
 
 use crate::headers;
+use crate::listing_place::{Names, Place};
 use crate::refusal::Refusal;
 use crate::reply::{Answer, Reply};
 use crate::request::Request;
 
-/// A page of `resources`, which are in the order of their ids: `{"_rid","<name>":[…],"_count"}`.
-///
-/// The continuation is the place of the first resource of the next page.
-pub(crate) fn page(request: &Request, name: &str, rid: &str, resources: Vec<Value>) -> Answer {
+/// A resource of a list.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed {
+    /// What the list is sorted by.
+    pub(crate) names: Names,
+    pub(crate) resource: Value,
+}
+
+/// A page of a list or query, and where the next one begins.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) rows: Vec<Value>,
+    pub(crate) next: Option<Place>,
+}
+
+/// A page of `listed`: `{"_rid","<name>":[…],"_count"}`.
+pub(crate) fn page(request: &Request, name: &str, rid: &str, mut listed: Vec<Listed>) -> Answer {
     let size = request.page_size()?.items_max;
-    let after = request.text(&headers::CONTINUATION)?.filter(|it| !it.is_empty());
-    let refused = |_| Refusal::bad_request("the continuation of the request is not one of ours");
-    let start: usize = after.map(str::parse).transpose().map_err(refused)?.unwrap_or(0);
-    let total = resources.len();
-    let page: Vec<Value> = resources.into_iter().skip(start).take(size).collect();
-    let next = start.saturating_add(page.len());
-    let reply = values(name, rid, page)?;
-    if next < total {
-        return Ok(reply.header(&headers::CONTINUATION, &next.to_string()));
-    }
-    Ok(reply)
+    listed.sort_by(|left, right| left.names.cmp(&right.names));
+    let rest = match Place::read(request)? {
+        None => &listed[..],
+        Some(Place::Behind(names)) => behind(&listed, &names),
+        Some(Place::Within(..) | Place::Count(_)) => return Err(Place::of_another()),
+    };
+    let page = &rest[..size.min(rest.len())];
+    let last = page.last().filter(|_| page.len() < rest.len());
+    let next = last.map(|it| Place::Behind(it.names.clone()));
+    reply(name, rid, Page { rows: page.iter().map(|it| it.resource.clone()).collect(), next })
+}
+
+/// What comes behind these names, in a list that is sorted.
+pub(crate) fn behind<'a>(listed: &'a [Listed], names: &Names) -> &'a [Listed] {
+    &listed[listed.partition_point(|it| it.names <= *names)..]
+}
+
+/// The reply with a page.
+pub(crate) fn reply(name: &str, rid: &str, page: Page) -> Answer {
+    let reply = values(name, rid, page.rows)?;
+    Ok(match page.next {
+        Some(next) => reply.header(&headers::CONTINUATION, &next.text()),
+        None => reply,
+    })
 }
 
 /// A reply with all of `resources`.

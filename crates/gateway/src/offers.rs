@@ -5,12 +5,14 @@ use millstream_core::{ContainerInfo, ContainerName, ContainerSettings, DatabaseI
 use serde_json::{Value, json};
 
 use crate::catalog::{Entry, Owner, Throughput};
+use crate::listing::Listed;
+use crate::listing_place::Names;
 use crate::refusal::Refusal;
 use crate::reply::{Answer, Reply, quoted};
 use crate::request::Request;
 use crate::rid::{self, Rid};
 use crate::state::{State, THROUGHPUT_DEFAULT};
-use crate::{headers, listing, query};
+use crate::{headers, listing, listing_query};
 
 /// What feeds call the offers in them.
 const NAME: &str = "Offers";
@@ -31,6 +33,8 @@ const _: () = assert!(UNITS_MAX / UNITS_PER_RANGE < ContainerSettings::RANGES_MA
 /// An offer and whose it is.
 struct Offer {
     owner: Owner,
+    /// Names of the database and, if it is a container, of that.
+    names: Names,
     /// The container, if it is one.
     name: Option<ContainerName>,
     /// Resource id and link of what it belongs to.
@@ -64,13 +68,13 @@ pub(crate) fn requested(request: &Request) -> Result<Option<Throughput>, Refusal
 
 pub(crate) async fn list(state: &State, request: &Request) -> Answer {
     let offers = all(state).await?;
-    listing::page(request, NAME, "", offers.iter().map(render).collect())
+    listing::page(request, NAME, "", offers.iter().map(listed).collect())
 }
 
 pub(crate) async fn query(state: &State, request: &Request) -> Answer {
     let offers = all(state).await?;
-    let resources: Vec<Value> = offers.iter().map(render).collect();
-    query::resources(state, request, NAME, "", &resources)
+    let offers = offers.iter().map(listed).collect();
+    listing_query::answer(state, request, NAME, "", offers)
 }
 
 pub(crate) async fn read(state: &State, id: &str) -> Answer {
@@ -130,6 +134,10 @@ fn reply(offer: &Offer) -> Answer {
         .etag(&etag(offer))
         .header(&headers::OFFER_REPLACE_PENDING, "false")
         .header(&headers::MIN_THROUGHPUT, &min.to_string()))
+}
+
+fn listed(offer: &Offer) -> Listed {
+    Listed { names: offer.names.clone(), resource: render(offer) }
 }
 
 fn render(offer: &Offer) -> Value {
@@ -223,6 +231,7 @@ fn of_database(info: &DatabaseInfo, throughput: Throughput) -> Offer {
     let rid = Rid::Database(info.resource_id).encode();
     Offer {
         owner: Owner::Database(info.resource_id),
+        names: vec![info.name.clone()],
         name: None,
         link: format!("dbs/{rid}/"),
         rid,
@@ -236,6 +245,7 @@ fn of_container(info: &ContainerInfo, throughput: Throughput) -> Offer {
     let database = Rid::Database(info.resource_id.database).encode();
     Offer {
         owner: Owner::Container(info.resource_id),
+        names: vec![info.name.database().to_owned(), info.name.container().to_owned()],
         name: Some(info.name.clone()),
         link: format!("dbs/{database}/colls/{rid}/"),
         rid,

@@ -1,4 +1,4 @@
-//! Queries over items and over resources, and plans for clients that ask.
+//! Queries over items, and plans for clients that ask.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use crate::reply::{Answer, Milliseconds, Reply};
 use crate::request::Request;
 use crate::scope::Scope;
 use crate::session::SessionToken;
-use crate::state::{Call, State};
-use crate::{charge, headers, listing};
+use crate::state::Call;
+use crate::{charge, headers};
 
 /// `POST …/docs` with a query: one page of its rows.
 ///
@@ -207,26 +207,6 @@ fn check_features(request: &Request, needed: &[&str]) -> Result<(), Refusal> {
         headers::SUPPORTED_QUERY_FEATURES
     );
     Err(Refusal::bad_request(message).sub_status(sub_status::MERGED_BY_CLIENT))
-}
-
-/// A query over databases, containers or offers.
-pub(crate) fn resources(
-    state: &State,
-    request: &Request,
-    name: &str,
-    rid: &str,
-    resources: &[Value],
-) -> Answer {
-    let specification = Specification::from_json(&request.body)?;
-    let documents: Vec<Bytes> = resources.iter().map(|it| it.to_string().into()).collect();
-    let rows = specification.query.evaluate(&documents, &specification.parameters, &*state.clock);
-    let rows = rows?;
-    let rows = rows.iter().map(|row| serde_json::from_str(row));
-    let rows = rows.collect::<Result<Vec<Value>, _>>().map_err(|error| {
-        let message = format!("could not write the answer: {error}");
-        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, message)
-    })?;
-    listing::page(request, name, rid, rows)
 }
 
 /// A client has to say that it knows that a query crosses partitions.

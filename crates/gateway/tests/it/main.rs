@@ -8,6 +8,7 @@ mod connections;
 mod feeds;
 mod hostile;
 mod items;
+mod listings;
 mod load;
 mod metadata;
 mod queries;
