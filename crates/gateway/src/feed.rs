@@ -207,16 +207,60 @@ fn lsn(etag: &str) -> Result<Lsn, Refusal> {
 }
 
 /// The time of `If-Modified-Since`. It has seconds; a commit within the second counts. The SDK for
-/// Go writes UTC where HTTP has GMT.
+/// Go writes UTC where HTTP has GMT. Before 1970 nothing was committed: such a time is none.
 fn since(request: &Request) -> Result<Option<Timestamp>, Refusal> {
     let Some(text) = request.text(&header::IF_MODIFIED_SINCE)? else { return Ok(None) };
     let refused = || Refusal::bad_request("the header If-Modified-Since is not a date");
     let text = text.strip_suffix("UTC").map_or(text.to_owned(), |it| format!("{it}GMT"));
+    if is_before_1970(&text) {
+        return Ok(None);
+    }
     let time = httpdate::parse_http_date(&text).map_err(|_| refused())?;
     let since = time.duration_since(std::time::UNIX_EPOCH).map_err(|_| refused())?;
     let millis = u64::try_from(since.as_millis()).map_err(|_| refused())?;
     Ok(Some(Timestamp::from_millis(millis)))
 }
+
+/// Whether it is a date of HTTP before 1970, which `httpdate` does not know. Of early years Python
+/// writes only the digits they have. The name of the day is not checked: calendars of so long ago
+/// differ, and it changes nothing.
+fn is_before_1970(text: &str) -> bool {
+    let parts: Vec<&str> = text.split(' ').collect();
+    let [weekday, day, month, year, time, "GMT"] = parts[..] else { return false };
+    let number = |digits: &str, max: u16| {
+        let is_number = digits.bytes().all(|it| it.is_ascii_digit());
+        digits.parse::<u16>().ok().filter(|it| is_number && *it <= max)
+    };
+    let two = |digits: &str, max: u16| number(digits, max).filter(|_| digits.len() == 2);
+    let time: Vec<&str> = time.split(':').collect();
+    let [hour, minute, second] = time[..] else { return false };
+    let month = MONTHS.iter().find(|(name, _)| *name == month);
+    weekday.strip_suffix(',').is_some_and(|it| WEEKDAYS.contains(&it))
+        && month.and_then(|(_, days)| two(day, *days)).is_some_and(|it| 0 < it)
+        && year.len() <= 4
+        && number(year, 1969).is_some()
+        && two(hour, 23).is_some()
+        && two(minute, 59).is_some()
+        && two(second, 59).is_some()
+}
+
+const WEEKDAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+
+/// The months with their days, in whatever year.
+const MONTHS: [(&str, u16); 12] = [
+    ("Jan", 31),
+    ("Feb", 29),
+    ("Mar", 31),
+    ("Apr", 30),
+    ("May", 31),
+    ("Jun", 30),
+    ("Jul", 31),
+    ("Aug", 31),
+    ("Sep", 30),
+    ("Oct", 31),
+    ("Nov", 30),
+    ("Dec", 31),
+];
 
 fn documents(call: Call<'_>, mode: FeedMode, changes: &[Change]) -> Result<Vec<Bytes>, Refusal> {
     let home = home(call.container);
@@ -228,4 +272,42 @@ fn documents(call: Call<'_>, mode: FeedMode, changes: &[Change]) -> Result<Vec<B
         FeedMode::AllVersions => change_wire::version(home, definition, change),
     };
     Ok(changes.iter().map(document).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_before_1970_are_known() {
+        for text in [
+            "Mon, 01 Jan 0001 00:00:00 GMT",
+            "Mon, 01 Jan 1 00:00:00 GMT",
+            "Sat, 01 Jan 0001 00:00:00 GMT",
+            "Mon, 01 Jan 1601 00:00:00 GMT",
+            "Thu, 29 Feb 1968 12:30:59 GMT",
+            "Wed, 31 Dec 1969 23:59:59 GMT",
+        ] {
+            assert!(is_before_1970(text), "{text}");
+        }
+        for text in [
+            "",
+            "Thu, 01 Jan 1970 00:00:00 GMT",
+            "Mon, 01 Jan 00001 00:00:00 GMT",
+            "Mon, 01 Jan  00:00:00 GMT",
+            "Mon, 01 Jan +001 00:00:00 GMT",
+            "Mon, 1 Jan 0001 00:00:00 GMT",
+            "Mon, 00 Jan 0001 00:00:00 GMT",
+            "Mon, 31 Feb 0001 00:00:00 GMT",
+            "Mon, 01 Jaa 0001 00:00:00 GMT",
+            "Mon, 01 Jan 0001 24:00:00 GMT",
+            "Mon, 01 Jan 0001 00:00 GMT",
+            "Mon, 01 Jan 0001 00:00:00",
+            "Mon, 01 Jan 0001 00:00:00 CET",
+            "Moo, 01 Jan 0001 00:00:00 GMT",
+            "0001-01-01T00:00:00Z",
+        ] {
+            assert!(!is_before_1970(text), "{text}");
+        }
+    }
 }

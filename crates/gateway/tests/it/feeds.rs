@@ -104,6 +104,32 @@ fn a_reader_may_start_now_or_at_a_time() {
 }
 
 #[test]
+fn a_time_before_1970_is_the_beginning() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        write(&gateway, "a", "1").await;
+        for time in [
+            "Mon, 01 Jan 0001 00:00:00 GMT",
+            // As Python has it.
+            "Mon, 01 Jan 1 00:00:00 GMT",
+            "Mon, 01 Jan 0001 00:00:00 UTC",
+            "Mon, 01 Jan 1601 00:00:00 GMT",
+            "Wed, 31 Dec 1969 00:00:00 GMT",
+            "Wed, 31 Dec 1969 23:59:59 GMT",
+            "Thu, 01 Jan 1970 00:00:00 GMT",
+        ] {
+            let since = ("if-modified-since", time);
+            let page = feed(&gateway, &[LATEST, since]).await.expect(200);
+            assert_eq!(ids(&page), ["1"], "{time}");
+            let etag = page.header("etag").to_owned();
+            feed(&gateway, &[LATEST, since, ("if-none-match", &etag)]).await.expect(304);
+        }
+        let garbage = [LATEST, ("if-modified-since", "Mon, 32 Jan 0001 00:00:00 GMT")];
+        feed(&gateway, &garbage).await.expect(400);
+    });
+}
+
+#[test]
 fn the_feed_of_one_key_has_its_items_only() {
     on_both(|gateway| async move {
         gateway.with_container().await;
