@@ -44,6 +44,11 @@ impl Fields {
         self.get(name).is_some()
     }
 
+    /// How many there are; each counts that was sent several times.
+    pub(crate) fn count(&self) -> usize {
+        self.places.len()
+    }
+
     /// The headers that were found in the head of a request.
     pub(crate) fn in_head(head: &[u8], headers: &[httparse::Header<'_>]) -> Self {
         let begin = head.as_ptr().addr();

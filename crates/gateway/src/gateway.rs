@@ -29,6 +29,8 @@ use crate::server::Secured;
 use crate::state::State;
 use crate::target::{Path, Target};
 
+/// Most headers of a request, over whatever protocol. A server may allow fewer.
+const HEADERS_MAX: usize = 128;
 /// Longest host and port a client may write.
 const HOST_BYTES_MAX: usize = 300;
 /// How much more than what is allowed is read, so that a client gets to see why it is refused.
@@ -207,6 +209,7 @@ async fn admit_and_dispatch(state: &State, head: Head<'_>, body: &[u8], origin: 
 /// What the path of a request names; refused unless the request is signed as it has to be.
 fn understand(state: &State, head: &Head<'_>, origin: Origin) -> Result<Arc<Path>, Refusal> {
     let Head { method, path, headers, .. } = head;
+    check_count(headers)?;
     if !headers.contains(&header::AUTHORIZATION) {
         let path = Path::parse(path)?;
         if is_open_to_all(state, &path, origin) {
@@ -214,6 +217,16 @@ fn understand(state: &State, head: &Head<'_>, origin: Origin) -> Result<Arc<Path
         }
     }
     auth::authorise(&state.verified, &state.options, state.clock.now(), method, path, headers)
+}
+
+/// Over HTTP/1.1 the server refuses too many by itself; HTTP/2 bounds no more than their size.
+fn check_count(headers: &Fields) -> Result<(), Refusal> {
+    let count = headers.count();
+    if count <= HEADERS_MAX {
+        return Ok(());
+    }
+    let message = format!("the request has {count} headers, more than {HEADERS_MAX}");
+    Err(Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message))
 }
 
 /// Splits and merges need no signature from this machine while everybody knows the key anyway.

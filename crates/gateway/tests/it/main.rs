@@ -6,6 +6,7 @@ mod bulk;
 mod client;
 mod connections;
 mod feeds;
+mod header_count;
 mod hostile;
 mod items;
 mod listings;
