@@ -62,9 +62,12 @@ pub struct ServerLimits {
     pub streams_max: u32,
     /// Longest time until the first byte, and for the handshake of TLS. Default: 10 s.
     pub handshake_timeout: Duration,
-    /// Longest time from one answer to the headers of the next request, or in which nothing is sent
-    /// of an answer that is a stream; HTTP/2 has pings instead. Default: 120 s; SDKs keep
-    /// connections open and expect them to last.
+    /// Longest time from the first byte of the headers of a request to the last one, and for the
+    /// preface of HTTP/2. Default: 10 s.
+    pub head_timeout: Duration,
+    /// Longest time from one answer to the next request, or in which nothing is sent of an answer
+    /// that is a stream; HTTP/2 has pings instead. Default: 120 s; SDKs keep connections open and
+    /// expect them to last.
     pub idle_timeout: Duration,
     /// Longest time a client may take no byte of an answer. Default: 30 s.
     pub write_timeout: Duration,
@@ -80,6 +83,7 @@ impl Default for ServerLimits {
             headers_max: 128,
             streams_max: 128,
             handshake_timeout: Duration::from_secs(10),
+            head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(120),
             write_timeout: Duration::from_secs(30),
             shutdown_grace: Duration::from_secs(5),
@@ -233,7 +237,8 @@ impl Connection {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Self { peer, limits, router, gateway, watcher, stopping, _place, .. } = self;
-        let mut patience = Patience::new(Arc::clone(&activity), limits.idle_timeout);
+        let mut patience =
+            Patience::new(Arc::clone(&activity), limits.idle_timeout, limits.head_timeout);
         let mut left = Left { received: Vec::new(), is_http1: false };
         if let Some(gateway) = &gateway {
             let plain = Plain {
@@ -258,7 +263,7 @@ impl Connection {
             }
         }
         let Left { received, is_http1 } = left;
-        let stream = Resumed::new(received, stream);
+        let stream = Resumed::new(received, stream, Arc::clone(&activity), is_http1);
         let service = service_fn(move |request: http::Request<Incoming>| {
             let under_way = activity.begin(request.version());
             if let Some(gateway) = &gateway

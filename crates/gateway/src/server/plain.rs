@@ -90,6 +90,7 @@ where
                     }
                 }
                 Parsed::Partial => {
+                    patience.activity().note_received();
                     let late_at = *late_at.get_or_insert_with(|| Instant::now() + REST_TIME_MAX);
                     match receive_rest(stream, &mut received, late_at).await? {
                         Waited::Received => continue,
@@ -99,7 +100,10 @@ where
                     }
                 }
             };
-            (late_at, is_http1) = (None, true);
+            if late_at.take().is_some() {
+                patience.activity().end_head();
+            }
+            is_http1 = true;
             let bytes = whole.bytes;
             // It need not be known to be under way: nobody's patience is tried meanwhile.
             let reply = gateway.answer(whole.head, whole.body, origin).await;

@@ -51,13 +51,13 @@ fn http2_needs_no_tls() {
 }
 
 /// A gateway that speaks TLS, and a connection to it for which these protocols can be agreed upon.
-async fn over_tls(protocols: &[&[u8]]) -> (Running, TlsStream<TcpStream>) {
+async fn over_tls(protocols: &[&[u8]], limits: ServerLimits) -> (Running, TlsStream<TcpStream>) {
     let directory = tempfile::tempdir().unwrap();
     let tls = Tls::self_signed(directory.path(), &["localhost".to_owned()]).unwrap();
     let mut roots = RootCertStore::empty();
     let certificate = std::fs::read(tls.certificate()).unwrap();
     roots.add(CertificateDer::from_pem_slice(&certificate).unwrap()).unwrap();
-    let (options, limits) = (GatewayOptions::default(), ServerLimits::default());
+    let options = GatewayOptions::default();
     let gateway = Running::start_with(Backend::Memory, options, limits, Some(tls), None).await;
     let provider = tokio_rustls::rustls::crypto::ring::default_provider();
     let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
@@ -76,7 +76,7 @@ async fn over_tls(protocols: &[&[u8]]) -> (Running, TlsStream<TcpStream>) {
 #[test]
 fn tls_and_plain_requests_share_the_port() {
     run(async {
-        let (gateway, stream) = over_tls(&[b"h2"]).await;
+        let (gateway, stream) = over_tls(&[b"h2"], ServerLimits::default()).await;
         gateway.get("/").await.expect(200);
         let account = timeout(PATIENCE, account_by_http2(stream, "https")).await.unwrap();
         assert_eq!(endpoint(&account), "https://localhost:8081/");
@@ -86,7 +86,7 @@ fn tls_and_plain_requests_share_the_port() {
 #[test]
 fn a_connection_over_tls_ends_properly() {
     run(async {
-        let (gateway, mut stream) = over_tls(&[]).await;
+        let (gateway, mut stream) = over_tls(&[], ServerLimits::default()).await;
         let request = format!("{}\r\n", head(Method::GET, "/"));
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut begin = [0; 12];
@@ -187,5 +187,101 @@ fn more_connections_than_allowed_wait_for_their_turn() {
         let _two = TcpStream::connect(gateway.address()).await.unwrap();
         // The two say nothing and are disconnected; then it is the turn of this one.
         gateway.get("/").await.expect(200);
+    });
+}
+
+/// Little time for headers, and more for idle connections than a test has.
+fn hasty() -> ServerLimits {
+    let mut limits = ServerLimits::default();
+    limits.head_timeout = Duration::from_millis(300);
+    limits
+}
+
+/// Sends the beginning of a request and waits until the server is tired of it; with `drip` a
+/// little more comes for as long as it takes it.
+async fn ends<S: AsyncRead + AsyncWrite>(stream: S, beginning: &str, drip: Option<&str>) {
+    let (mut receiving, mut sending) = tokio::io::split(stream);
+    sending.write_all(beginning.as_bytes()).await.unwrap();
+    let dripping = async {
+        let mut every = tokio::time::interval(Duration::from_millis(50));
+        while let Some(drip) = drip {
+            every.tick().await;
+            if sending.write_all(drip.as_bytes()).await.is_err() {
+                break;
+            }
+        }
+        std::future::pending::<()>().await;
+    };
+    let mut answer = Vec::new();
+    tokio::select! {
+        end = timeout(PATIENCE, receiving.read_to_end(&mut answer)) => {
+            assert!(end.is_ok(), "{beginning:?} was waited for");
+        }
+        () = dripping => unreachable!(),
+    }
+}
+
+/// Sends a request and takes its answer, which has no body.
+async fn empty_exchange(stream: &mut TcpStream, head: &str) {
+    stream.write_all(format!("{head}\r\n").as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        answer.push(timeout(PATIENCE, stream.read_u8()).await.unwrap().unwrap());
+    }
+    assert!(answer.starts_with(b"HTTP/1.1 "), "{}", answer.escape_ascii());
+}
+
+#[test]
+fn headers_have_little_time_to_arrive_and_idle_connections_have_more() {
+    run(async {
+        let options = GatewayOptions::default();
+        let gateway = Running::start_with(Backend::Memory, options, hasty(), None, None).await;
+        let connect = async || TcpStream::connect(gateway.address()).await.unwrap();
+        // Served by hyper, which no plain request is.
+        let other = "HEAD /dbs HTTP/1.1\r\nhost: a\r\n";
+        let mut idle = connect().await;
+        empty_exchange(&mut idle, other).await;
+        // An empty line behind a request begins none.
+        idle.write_all(b"\r\n").await.unwrap();
+        ends(connect().await, "G", None).await;
+        ends(connect().await, "GET /dbs HTTP/1.1\r\nx-a: ", None).await;
+        ends(connect().await, "GET /dbs HTTP/1.1\r\n", Some("x-a: b\r\n")).await;
+        ends(connect().await, "PRI * HT", None).await;
+        let mut used = connect().await;
+        empty_exchange(&mut used, other).await;
+        ends(used, "GET /dbs HTTP/1.1\r\n", Some("x-a: b\r\n")).await;
+        empty_exchange(&mut idle, other).await;
+    });
+}
+
+#[test]
+fn headers_over_tls_have_little_time_to_arrive() {
+    run(async {
+        let (_gateway, stream) = over_tls(&[b"http/1.1"], hasty()).await;
+        ends(stream, "GET /dbs HTTP/1.1\r\nx-a: ", None).await;
+        let (_gateway, stream) = over_tls(&[b"h2"], hasty()).await;
+        ends(stream, "PRI * HT", None).await;
+    });
+}
+
+#[test]
+fn an_idle_connection_of_http2_outlasts_the_time_for_headers() {
+    run(async {
+        let options = GatewayOptions::default();
+        let gateway = Running::start_with(Backend::Memory, options, hasty(), None, None).await;
+        let idle = TcpStream::connect(gateway.address()).await.unwrap();
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(idle))
+                .await
+                .unwrap();
+        let connection = tokio::spawn(connection);
+        let stalled = TcpStream::connect(gateway.address()).await.unwrap();
+        ends(stalled, "PRI * HT", None).await;
+        let mut request = signed(Method::GET, "/", PUBLIC_EMULATOR_KEY);
+        *request.uri_mut() = "http://localhost:8081/".parse().unwrap();
+        let request = request.map(|()| Empty::<Bytes>::new());
+        let response = timeout(PATIENCE, sender.send_request(request)).await.unwrap().unwrap();
+        assert_eq!(response.status().as_u16(), 200);
+        connection.abort();
     });
 }

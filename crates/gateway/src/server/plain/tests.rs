@@ -40,7 +40,7 @@ impl Served {
                 stream: &mut stream,
                 gateway: &gateway,
                 origin: Origin { peer: None, is_secured: false },
-                patience: &mut Patience::new(activity, IDLE_MAX),
+                patience: &mut Patience::new(activity, IDLE_MAX, IDLE_MAX),
                 limits: HeadLimits::within(&ServerLimits::default()),
                 stopping: stops,
             };
