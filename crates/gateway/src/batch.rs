@@ -3,6 +3,7 @@
 //! Both come as JSON or HybridRow and are answered in the form they came in.
 
 mod bulk;
+mod meter;
 mod room;
 
 use std::collections::BTreeMap;
@@ -56,12 +57,12 @@ pub(crate) async fn execute(call: Call<'_>) -> Answer {
         return Err(Refusal::bad_request(message));
     }
     let operations = bodies_to_text(operations)?;
-    let (results, seen) = if call.request.flag(&headers::BATCH_ATOMIC) {
-        atomic(call, &operations).await?
-    } else {
-        bulk::execute(call, &operations).await?
-    };
-    Ok(reply(&results, &seen, is_hybrid_row))
+    if call.request.flag(&headers::BATCH_ATOMIC) {
+        let (results, seen) = atomic(call, &operations).await?;
+        return Ok(reply(&results, &seen, is_hybrid_row));
+    }
+    let (results, seen) = bulk::execute(call, &operations).await?;
+    Ok(reply(&results, &seen, is_hybrid_row).paid())
 }
 
 /// Makes text of bodies in binary JSON, once and before anything is done. The limit of the request

@@ -14,7 +14,7 @@ use crate::state::{Call, Found, State};
 use crate::target::{Below, ContainerPath, Target};
 use crate::{
     account, batch, charge, conflicts, containers, databases, delete_by_key, feed, intent,
-    item_pages, items, management, offers, query, ranges,
+    item_pages, items, management, offers, query, ranges, throttle,
 };
 
 /// Serves a request whose signature holds.
@@ -131,17 +131,12 @@ async fn in_open(state: &State, request: &Request, found: &Found, below: &Below)
     // have to look at its ranges before it comes again.
     let is_metered = !matches!(below, Below::Itself | Below::Ranges);
     if is_metered && let Err(wait) = container.throttle.admit(state.clock.monotonic()) {
-        let message = "the request rate is too large: the throughput of the container is spent";
-        let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, message);
-        return Err(with_paths(
-            refusal.sub_status(sub_status::TOO_MANY_REQUESTS).retry_after(wait),
-            container,
-        ));
+        return Err(with_paths(throttle::refusal(wait), container));
     }
     let call = Call { state, request, container, is_by_rid: found.is_by_rid };
     let answer = call_handler(call, below).await;
     if is_metered {
-        container.throttle.spend(answer.as_ref().map_or(charge::REFUSED, |it| it.charge));
+        container.throttle.spend(answer.as_ref().map_or(charge::REFUSED, Reply::unpaid));
     }
     match answer {
         Ok(reply) => {

@@ -30,6 +30,8 @@ pub(crate) struct Reply {
     /// What the body is, if there is one.
     content_type: &'static str,
     pub(crate) charge: f64,
+    /// Whether the charge has been taken from what the container may spend.
+    is_paid: bool,
 }
 
 const SERVICE_VERSION: &str = concat!("version=", env!("CARGO_PKG_VERSION"));
@@ -45,6 +47,7 @@ impl Reply {
             body: Bytes::new(),
             content_type: "application/json",
             charge: 1.0,
+            is_paid: false,
         }
     }
 
@@ -112,6 +115,17 @@ impl Reply {
     pub(crate) fn charge(mut self, charge: f64) -> Self {
         self.charge = charge;
         self
+    }
+
+    /// Says that the charge has been taken already from what the container may spend.
+    pub(crate) fn paid(mut self) -> Self {
+        self.is_paid = true;
+        self
+    }
+
+    /// What has to be taken yet from what the container may spend.
+    pub(crate) fn unpaid(&self) -> f64 {
+        if self.is_paid { 0.0 } else { self.charge }
     }
 
     /// Sets `etag`, in quotes.

@@ -9,21 +9,21 @@ use millstream_core::{
     Batch, ITEM_BYTES_MAX, ItemId, KeyRange, Lsn, PartitionKey, RangeId, RangeInfo,
 };
 
+use crate::batch::meter::{Cost, Meter, is_to_wait};
 use crate::batch::room::Room;
 use crate::batch::{
     Ready, Seen, Sent, failure, is_failure, note, own_key, prepare, refused, success,
 };
 use crate::batch_wire::{OperationType, ResultWire};
-use crate::headers;
 use crate::refusal::{Refusal, sub_status};
-use crate::scope;
 use crate::state::Call;
+use crate::{charge, headers, scope};
 
 /// What an answer adds to an item at most: the properties of the service.
 const SHOWN_BYTES_MAX: usize = 512;
 
 /// What came of an operation, and what it has seen.
-type Done = (ResultWire, Option<(RangeId, Lsn)>);
+pub(super) type Done = (ResultWire, Option<(RangeId, Lsn)>);
 
 /// A bulk request that is being done.
 struct Bulk<'a> {
@@ -32,6 +32,7 @@ struct Bulk<'a> {
     /// The partition keys of the operations.
     keys: Vec<Result<PartitionKey, Refusal>>,
     room: Room,
+    meter: Meter<'a>,
 }
 
 /// Each operation on its own; those of one partition key in their order, others side by side.
@@ -41,7 +42,8 @@ pub(super) async fn execute(
 ) -> Result<(Vec<ResultWire>, Seen), Refusal> {
     let range = scope::range(call.request, call.container).await?;
     let keys = operations.iter().map(|it| own_key(call, range.as_ref(), &it.wire)).collect();
-    let bulk = Bulk { call, operations, keys, room: Room::new() };
+    let meter = Meter::new(&call.container.throttle, &*call.state.clock);
+    let bulk = Bulk { call, operations, keys, room: Room::new(), meter };
     bulk.check_session(range.as_ref()).await?;
     let done = if call.request.flag(&headers::BATCH_CONTINUE_ON_ERROR) {
         bulk.side_by_side().await
@@ -110,20 +112,28 @@ impl Bulk<'_> {
             let key = key.as_ref().map_or(String::new(), PartitionKey::to_string);
             groups.entry(key).or_default().push(index);
         }
-        let groups = groups.into_values().map(|indexes| self.in_order(indexes));
+        // Who comes first is served first, also if there is not enough to spend.
+        let mut groups: Vec<Vec<usize>> = groups.into_values().collect();
+        groups.sort();
+        let groups = groups.into_iter().map(|indexes| self.in_order(indexes));
         join_all(groups).await.into_iter().flatten().collect()
     }
 
     /// The operations of one partition key.
     async fn in_order(&self, indexes: Vec<usize>) -> Vec<(usize, Done)> {
         let mut done = Vec::with_capacity(indexes.len());
-        let mut is_over = false;
+        // Later operations of a key do not overtake a write that is to be sent again, nor anything
+        // that is to be sent again later.
+        let mut over: Option<ResultWire> = None;
         for index in indexes {
-            // Later operations of a key do not overtake a write that is to be sent again.
-            let (result, position) =
-                if is_over { (left_out(), None) } else { self.one(index).await };
+            let (result, position) = match &over {
+                Some(result) => (result.clone(), None),
+                None => self.one(index).await,
+            };
             let is_patch = self.operations[index].wire.kind == OperationType::Patch;
-            is_over |= is_patch && is_left_out(&result);
+            if over.is_none() && (is_to_wait(&result) || (is_patch && is_left_out(&result))) {
+                over = Some(ResultWire { charge: 0.0, ..result.clone() });
+            }
             done.push((index, (result, position)));
         }
         done
@@ -131,21 +141,32 @@ impl Bulk<'_> {
 
     async fn one(&self, index: usize) -> Done {
         let sent = &self.operations[index];
-        let key = match &self.keys[index] {
-            Ok(key) => key,
-            Err(refusal) => return (refused(refusal), None),
+        let ready = match &self.keys[index] {
+            Ok(key) => prepare(self.call, sent).map(|ready| (key, ready)),
+            Err(refusal) => Err(refusal.clone()),
         };
-        match prepare(self.call, sent) {
-            Err(refusal) => (refused(&refusal), None),
-            Ok(ready) => match sent.wire.kind {
-                OperationType::Read => self.read(key, ready).await,
-                OperationType::Patch if !ready.is_minimal => self.patch(key, sent, ready).await,
-                OperationType::Patch
-                | OperationType::Create
-                | OperationType::Upsert
-                | OperationType::Replace
-                | OperationType::Delete => self.commit(key, ready).await,
-            },
+        match ready {
+            Ok((key, ready)) => {
+                let cost = cost(sent.wire.kind, &ready);
+                self.meter.metered(cost, self.prepared(key, sent, ready)).await
+            }
+            Err(refusal) => {
+                let result = refused(&refusal);
+                self.meter.refuse(&result);
+                (result, None)
+            }
+        }
+    }
+
+    async fn prepared(&self, key: &PartitionKey, sent: &Sent, ready: Ready) -> Done {
+        match sent.wire.kind {
+            OperationType::Read => self.read(key, ready).await,
+            OperationType::Patch if !ready.is_minimal => self.patch(key, sent, ready).await,
+            OperationType::Patch
+            | OperationType::Create
+            | OperationType::Upsert
+            | OperationType::Replace
+            | OperationType::Delete => self.commit(key, ready).await,
         }
     }
 
@@ -199,6 +220,17 @@ impl Bulk<'_> {
             }
             Err(error) => (failure(container, key, ready.body.as_ref(), &error), None),
         }
+    }
+}
+
+fn cost(kind: OperationType, ready: &Ready) -> Cost {
+    match kind {
+        OperationType::Create | OperationType::Upsert | OperationType::Replace => {
+            Cost::Known(charge::write(ready.body.as_ref().map_or(0, Bytes::len)))
+        }
+        OperationType::Delete => Cost::Known(charge::delete()),
+        OperationType::Patch => Cost::AtLeast(charge::write(0)),
+        OperationType::Read => Cost::AtLeast(charge::read(0)),
     }
 }
 

@@ -5,6 +5,7 @@ mod batches;
 mod bulk;
 mod client;
 mod connections;
+mod delete_by_key;
 mod feeds;
 mod header_count;
 mod hostile;

@@ -2,6 +2,8 @@ use http::Method;
 use millstream_gateway::GatewayOptions;
 use serde_json::{Value, json};
 
+use crate::batches::statuses;
+use crate::bulk::bulk;
 use crate::client::{Backend, Running, on_both, run};
 
 async fn with_throughput(gateway: &Running, units: &str) {
@@ -164,5 +166,108 @@ fn what_a_container_is_can_be_asked_when_its_throughput_is_spent() {
         gateway.get("/dbs/d/colls/c/docs").await.expect(429);
         gateway.get(&format!("/{rid}docs")).await.expect(429);
         gateway.ask(Method::DELETE, "/dbs/d/colls/c", &[], "").await.expect(204);
+    });
+}
+
+/// Changes what the container may spend.
+async fn set_throughput(gateway: &Running, units: u32) {
+    let offers = gateway.get("/offers").await.expect(200).json();
+    let mut offer = offers["Offers"][0].clone();
+    offer["content"]["offerThroughput"] = units.into();
+    let path = format!("/offers/{}", offer["id"].as_str().unwrap());
+    gateway.ask(Method::PUT, &path, &[], offer.to_string()).await.expect(200);
+}
+
+/// Creates an item of 10 KiB, which costs 16 request units.
+fn create(key: &str, id: usize) -> Value {
+    let body = json!({"id": id.to_string(), "pk": key, "text": "x".repeat(10_000)});
+    let key = json!([key]).to_string();
+    json!({"operationType": "Create", "partitionKey": key, "resourceBody": body})
+}
+
+/// What a bulk request was answered for each operation, none if it was refused as a whole. Those
+/// that are refused are told to wait, and the header has what the others cost.
+async fn bulk_results(gateway: &Running, operations: &[Value]) -> Option<Vec<u64>> {
+    let answered = bulk(gateway, "0", &operations.into()).await;
+    if answered.status == 429 {
+        return None;
+    }
+    let results = answered.json();
+    let results = results.as_array().unwrap();
+    let charges = results.iter().map(|it| it["requestCharge"].as_f64().unwrap());
+    let charge: f64 = answered.header("x-ms-request-charge").parse().unwrap();
+    assert_eq!(charges.sum::<f64>(), charge);
+    for one in results.iter().filter(|it| it["statusCode"] == 429) {
+        let charge = one["requestCharge"].as_f64();
+        assert_eq!((&one["subStatusCode"], charge), (&json!(3200), Some(0.0)));
+        assert!(0 < one["retryAfterMilliseconds"].as_u64().unwrap());
+    }
+    Some(statuses(&answered))
+}
+
+#[test]
+fn a_bulk_request_is_done_as_far_as_the_throughput_goes() {
+    run(async {
+        let options = GatewayOptions::default().enforce_throughput(true);
+        let gateway = Running::start(Backend::Memory, options).await;
+        with_throughput(&gateway, "400").await;
+        // That of four seconds.
+        let key = |number: usize| format!("key {}", number % 7);
+        let mut left: Vec<Value> = (0..100).map(|it| create(&key(it), it)).collect();
+        let statuses = bulk_results(&gateway, &left).await.expect("nothing was spent before");
+        assert!(statuses.contains(&201) && statuses.contains(&429), "{statuses:?}");
+        for number in 0..7 {
+            let of_key = statuses.iter().skip(number).step_by(7);
+            assert!(of_key.is_sorted(), "one overtook another: {statuses:?}");
+        }
+        set_throughput(&gateway, 6000).await;
+        // What was refused has not been done.
+        let mut statuses = Some(statuses);
+        while !left.is_empty() {
+            let results = statuses.take().unwrap_or_else(|| vec![429; left.len()]);
+            assert!(results.iter().all(|it| [201, 429].contains(it)), "{results:?}");
+            let refused = left.into_iter().zip(results).filter(|(_, status)| *status == 429);
+            left = refused.map(|(operation, _)| operation).collect();
+            if !left.is_empty() {
+                statuses = bulk_results(&gateway, &left).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_bulk_request_is_refused_as_a_whole_when_nothing_is_left_to_spend() {
+    run(async {
+        let options = GatewayOptions::default().enforce_throughput(true);
+        let gateway = Running::start(Backend::Memory, options).await;
+        with_throughput(&gateway, "400").await;
+        let large = format!(r#"{{"id":"large","pk":"a","text":"{}"}}"#, "x".repeat(2_000_000));
+        gateway.item("a", &large).await.expect(201);
+        let refused = bulk(&gateway, "0", &json!([create("a", 1)])).await.expect(429);
+        assert_eq!(refused.header("x-ms-substatus"), "3200");
+        assert!(0 < refused.header("x-ms-retry-after-ms").parse::<u64>().unwrap());
+    });
+}
+
+#[test]
+fn reads_of_a_bulk_request_do_not_spend_more_than_there_is_all_at_once() {
+    run(async {
+        let options = GatewayOptions::default().enforce_throughput(true);
+        let gateway = Running::start(Backend::Memory, options).await;
+        with_throughput(&gateway, "6000").await;
+        let read = |number: usize| {
+            let key = json!([number.to_string()]).to_string();
+            json!({"operationType": "Read", "id": "1", "partitionKey": key})
+        };
+        for key in 0..20 {
+            let text = "x".repeat(100_000);
+            let body = format!(r#"{{"id":"1","pk":"{key}","text":"{text}"}}"#);
+            gateway.item(&key.to_string(), &body).await.expect(201);
+        }
+        set_throughput(&gateway, 400).await;
+        // Each costs almost 100 request units.
+        let reads: Vec<Value> = (0..20).map(read).collect();
+        let statuses = bulk_results(&gateway, &reads).await.expect("something was left");
+        assert!(statuses.contains(&200) && statuses.contains(&429), "{statuses:?}");
     });
 }
