@@ -1,8 +1,6 @@
 //! What a batch costs that is refused because of its size.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
+use bytes::Bytes;
 use futures_util::StreamExt;
 use millstream_core::conformance::Subject;
 use millstream_core::{
@@ -34,21 +32,31 @@ async fn filled(subject: &OnNats, name: &ContainerName) {
     }
 }
 
-/// Counts the look-ups of single messages that anybody makes from now on.
-async fn looks(url: &str) -> Arc<AtomicUsize> {
-    let client = async_nats::connect(url).await.unwrap();
-    let mut requests = client.subscribe("$JS.API.DIRECT.GET.>").await.unwrap();
-    client.flush().await.unwrap();
-    let count = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&count);
-    tokio::spawn(async move {
-        // The subscription ends with its client.
-        let _client = client;
-        while requests.next().await.is_some() {
-            counted.fetch_add(1, Ordering::Relaxed);
+/// The look-ups of single messages that anybody makes.
+struct Looks {
+    client: async_nats::Client,
+    requests: async_nats::Subscriber,
+}
+
+impl Looks {
+    async fn on(url: &str) -> Self {
+        let client = async_nats::connect(url).await.unwrap();
+        let requests = client.subscribe("$JS.API.DIRECT.GET.>").await.unwrap();
+        client.flush().await.unwrap();
+        Self { client, requests }
+    }
+
+    /// How many were made since it was asked last: those before a message of our own, which comes
+    /// behind whatever the server has taken before.
+    async fn made(&mut self) -> usize {
+        const MARK: &str = "$JS.API.DIRECT.GET.no-stream.mark";
+        self.client.publish(MARK, Bytes::new()).await.unwrap();
+        let mut made = 0;
+        while self.requests.next().await.unwrap().subject.as_str() != MARK {
+            made += 1;
         }
-    });
-    count
+        made
+    }
 }
 
 async fn refused(container: &Container, batch: Batch) -> (ErrorKind, Option<usize>, String) {
@@ -63,12 +71,12 @@ fn a_batch_that_reads_too_much_is_refused_before_all_of_it_is_fetched() {
         let mut subject = OnNats::on(&servers).await;
         let name = ContainerName::new("d", "c").unwrap();
         filled(&subject, &name).await;
-        let looks = looks(&servers.url()).await;
+        let mut looks = Looks::on(&servers.url()).await;
         // Nothing is remembered by a process that has just begun.
         for batches in 1..=2 {
             subject.reopen().await;
             let container = subject.containers().open(&name).await.unwrap();
-            let before = looks.load(Ordering::Relaxed);
+            looks.made().await;
             let reading = |batch: Batch, it: usize| batch.with(Operation::read(id(it)));
             let mut batch = (0..ITEMS).fold(Batch::new("k"), reading);
             if batches == 2 {
@@ -83,7 +91,7 @@ fn a_batch_that_reads_too_much_is_refused_before_all_of_it_is_fetched() {
             } else {
                 assert_eq!((kind, operation), (ErrorKind::NotFound, Some(3)));
             }
-            let made = looks.load(Ordering::Relaxed) - before;
+            let made = looks.made().await;
             // The limit, what is under way then, and the settings of the container.
             let fetched_max = BATCH_RESULT_BYTES_MAX / ITEM_BYTES + 1 + LOOKS_AT_ONCE + 5;
             assert!(0 < made && made <= fetched_max, "{made} items were looked at");

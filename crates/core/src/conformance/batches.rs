@@ -7,8 +7,8 @@ use crate::conformance::harness::{
     ALL, LATEST, Scene, body, extended, item_id, must, settings, versions,
 };
 use crate::{
-    BATCH_RESULT_BYTES_MAX, Batch, ErrorKind, KeyRange, Operation, OperationResult, PageSize,
-    Patch, PatchCondition, PatchOperation, StartFrom,
+    BATCH_RESULT_BYTES_MAX, Batch, ErrorKind, IfNoneMatch, KeyRange, Operation, OperationResult,
+    PageSize, Patch, PatchCondition, PatchOperation, StartFrom,
 };
 
 pub(super) async fn obligation_02_each_operation_does_what_it_says(subject: &mut dyn Subject) {
@@ -199,6 +199,17 @@ pub(super) async fn obligation_02_what_a_batch_reads_is_limited(subject: &mut dy
     }
     let outcome = scene.commit(read(create(), "2", fit - 1)).await;
     assert_eq!(outcome.results.len(), fit);
+
+    // What is read only if it is not there gives nothing back.
+    let looking = |batch: Batch, id: &str| {
+        let look = Operation::read(item_id(id)).if_none_match(IfNoneMatch::Any);
+        (0..=fit).fold(batch, |batch, _| batch.with(look.clone()))
+    };
+    let outcome = scene.commit(looking(Batch::new("k"), "1")).await;
+    assert_eq!(outcome.results, vec![OperationResult::NotModified; fit + 1]);
+    let write = Batch::new("k").with(Operation::upsert(filled("3")));
+    let outcome = scene.commit(looking(write, "3")).await;
+    assert_eq!(outcome.results[1..], vec![OperationResult::NotModified; fit + 1]);
 }
 
 pub(super) async fn obligation_02_a_batch_that_only_reads_leaves_no_trace(
