@@ -98,11 +98,10 @@ impl ContainerDocuments {
         }
         let page = ScanPage { items: Vec::new(), continuation: None };
         let mut look = Look { page, is_overtaken: false };
-        let mut bytes = 0;
-        // A section may end early because much was written lately; then the next one follows.
+        let (mut bytes, mut recent_extra) = (0, RECENT_EXTRA);
         loop {
             let section = Section { table: Table::Items, from: from.clone(), to: to.clone() };
-            let view = self.engine.view(vec![section], |_| size.items_max + RECENT_EXTRA);
+            let view = self.engine.view(vec![section], |_| size.items_max + recent_extra);
             for entry in view.entries(0) {
                 let (key, _) = entry?;
                 if size.items_max <= look.page.items.len() || size.bytes_max <= bytes {
@@ -118,9 +117,16 @@ impl ContainerDocuments {
                     Version::Expired => (),
                 }
             }
-            match view.cut_at(0) {
-                None => return Ok(look),
-                Some(cut) => from = cut.to_vec(),
+            // A section ends early where much was written lately.
+            let Some(cut) = view.cut_at(0) else { return Ok(look) };
+            match scope {
+                ScanScope::Keys(_) => from = cut.to_vec(),
+                // Two sections are of two moments, and an empty page would look like the last one.
+                ScanScope::Partition(_) if look.page.items.is_empty() => recent_extra *= 2,
+                ScanScope::Partition(_) => {
+                    look.page.continuation = Some(continuation_before(cut));
+                    return Ok(look);
+                }
             }
         }
     }

@@ -1,6 +1,7 @@
 //! What readers see of batches that are committed while they look.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -75,5 +76,50 @@ fn a_page_of_one_partition_has_batches_whole_while_others_write() {
         }
         is_over.store(true, Ordering::Relaxed);
         assert_eq!(torn, 0);
+    });
+}
+
+#[test]
+fn a_page_is_of_one_moment_also_where_much_was_deleted_lately() {
+    const GONE: usize = 1300;
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let container = container(&store);
+    let create = |id: &str| Operation::create(format!(r#"{{"id":"{id}","pk":"k"}}"#));
+    let delete = |id: &str| Operation::delete(ItemId::new(id).unwrap());
+    let commit = |operations: Vec<Operation>| {
+        let batch = Batch { partition_key: "k".into(), operations };
+        block_on(container.documents.commit(batch)).unwrap();
+    };
+    // More than a page looks at lies between the two items, and nothing of it is there any more.
+    let gone: Vec<String> = (0..GONE).map(|it| format!("b{it:04}")).collect();
+    for part in gone.chunks(50) {
+        commit(part.iter().flat_map(|id| [create(id), delete(id)]).collect());
+    }
+    commit(vec![create("z")]);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                commit(vec![create("a"), delete("z")]);
+                commit(vec![delete("a"), create("z")]);
+            }
+        });
+        let partition = ScanScope::Partition(PartitionKey::from("k"));
+        let mut torn = BTreeSet::new();
+        for _ in 0..2000 {
+            let page = container.documents.scan(&partition, None, PageSize::items(100));
+            let page = block_on(page).unwrap();
+            let ids: Vec<&str> = page.items.iter().map(|it| it.id.as_str()).collect();
+            let is_whole = match page.continuation {
+                None => [["a"], ["z"]].iter().any(|it| *it == ids[..]),
+                Some(_) => ids == ["a"],
+            };
+            if !is_whole {
+                torn.insert(format!("{ids:?}"));
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(torn, BTreeSet::new());
     });
 }
