@@ -15,7 +15,7 @@ use regex_lite::Regex;
 
 use crate::Limits;
 use crate::error::{Error, ErrorKind, Result};
-use crate::measure::Measure;
+use crate::measure::{MEASURE_STEP_MEMORY, Measure};
 use crate::value::Value;
 
 /// Longest string a function makes.
@@ -174,7 +174,8 @@ impl Context {
     }
 
     /// Measures a value that is to be gone through, and counts that as a step for so many bytes of
-    /// its text. A value of which there is more than any row may have is refused.
+    /// its text, or for what it takes of memory if it has many parts that are written with little. A
+    /// value of which there is more than any row may have is refused.
     pub(crate) fn measure(&mut self, value: &Value, step_bytes: usize) -> Result<Measure> {
         let Some(measure) = Measure::of(value, self.row_bytes_max) else {
             return Err(Error::too_large(format!(
@@ -183,7 +184,7 @@ impl Context {
                 self.row_bytes_max
             )));
         };
-        self.spend(measure.text / step_bytes)?;
+        self.spend((measure.text / step_bytes).max(measure.memory / MEASURE_STEP_MEMORY))?;
         Ok(measure)
     }
 

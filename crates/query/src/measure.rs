@@ -9,6 +9,8 @@ use crate::value::{Object, Value, whole, write_double};
 
 /// Bytes of text that are measured, or written, in the time of one step of evaluation.
 pub(crate) const MEASURE_STEP_BYTES: usize = 128;
+/// Memory of values that is gone through in that time, however short their text is.
+pub(crate) const MEASURE_STEP_MEMORY: usize = 8 * size_of::<Value>();
 
 /// What counts the owners of a value that can be shared.
 const SHARED_BYTES: usize = size_of::<usize>() * 2;

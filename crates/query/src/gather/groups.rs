@@ -113,7 +113,7 @@ impl Gathered {
     fn check_groups(&mut self, evaluator: &Evaluator<'_>) -> Result<()> {
         while self.groups_max.is_some()
             && evaluator.held_bytes_max < self.held
-            && self.groups_passed + 1 < self.groups.len()
+            && self.groups_passed.saturating_add(1) < self.groups.len()
         {
             self.drop_last();
             self.groups_max = Some(self.groups.len());

@@ -200,3 +200,13 @@ fn a_value_of_more_parts_than_can_be_counted_is_refused() {
     check_refused(&harness, &format!("SELECT VALUE x = x FROM {from}"), steps(1_000_000));
     check_refused(&harness, &format!("SELECT VALUE x IN (x) FROM {from}"), steps(1_000_000));
 }
+
+#[test]
+fn the_parts_of_a_value_count_however_short_its_text_is() {
+    let harness = large(1);
+    for part in ["1", "[]", "{}", "''"] {
+        let from = doubled(14, part);
+        check_refused(&harness, &format!("SELECT VALUE 1 FROM {from} ORDER BY x"), steps(5000));
+        check_refused(&harness, &format!("SELECT VALUE MAKELIST(x) FROM {from}"), steps(5000));
+    }
+}
