@@ -18,7 +18,7 @@ use millstream_core::{
 use crate::batch_wire::{self, OperationType, OperationWire, ResultWire};
 use crate::item_body::{self, TEXT_BYTES_MAX, home};
 use crate::open_container::{OpenContainer, range_gone};
-use crate::refusal::Refusal;
+use crate::refusal::{RETRY_AFTER_DEFAULT, Refusal};
 use crate::reply::{Answer, Reply, quoted, unquoted};
 use crate::state::Call;
 use crate::{binary_json, charge, headers, hybrid_row, items, patching, session};
@@ -259,7 +259,9 @@ fn failure(
     error: &Error,
 ) -> ResultWire {
     let refusal = items::refusal_of(error, container, key, body);
-    ResultWire { retry_after: error.retry_after(), ..refused(&refusal) }
+    let is_to_wait = refusal.status == StatusCode::TOO_MANY_REQUESTS;
+    let retry_after = error.retry_after().or(is_to_wait.then_some(RETRY_AFTER_DEFAULT));
+    ResultWire { retry_after, ..refused(&refusal) }
 }
 
 fn refused(refusal: &Refusal) -> ResultWire {

@@ -232,7 +232,9 @@ fn check_intended(request: &Request, container: &OpenContainer) -> Result<(), Re
     }
     let message = "the container of this name is not the one the request is meant for: it was \
                    deleted and created again";
-    let refusal = Refusal::bad_request(message).sub_status(sub_status::CONTAINER_MISMATCH);
+    let mut refusal = Refusal::bad_request(message).sub_status(sub_status::CONTAINER_MISMATCH);
+    // It may as well be the newer one, and what is open here the earlier.
+    refusal.is_container_gone = true;
     Err(with_paths(refusal, container))
 }
 

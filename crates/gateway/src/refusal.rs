@@ -214,7 +214,7 @@ const NO_RESOURCE: &str = "Resource Not Found";
 /// What it says of an item.
 const NO_ITEM: &str = "Entity with the specified id does not exist in the system";
 /// How long to wait when the backend does not say.
-const RETRY_AFTER_DEFAULT: Duration = Duration::from_millis(50);
+pub(crate) const RETRY_AFTER_DEFAULT: Duration = Duration::from_millis(50);
 
 /// The word of Cosmos DB for a status.
 pub(crate) fn code(status: StatusCode) -> &'static str {

@@ -1,6 +1,7 @@
 //! Bulk requests: operations that stand each on their own.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -33,6 +34,8 @@ struct Bulk<'a> {
     keys: Vec<Result<PartitionKey, Refusal>>,
     room: Room,
     meter: Meter<'a>,
+    /// Why the container turned out to be gone, if it did.
+    gone: OnceLock<Refusal>,
 }
 
 /// Each operation on its own; those of one partition key in their order, others side by side.
@@ -43,7 +46,8 @@ pub(super) async fn execute(
     let range = scope::range(call.request, call.container).await?;
     let keys = operations.iter().map(|it| own_key(call, range.as_ref(), &it.wire)).collect();
     let meter = Meter::new(&call.container.throttle, &*call.state.clock);
-    let bulk = Bulk { call, operations, keys, room: Room::new(), meter };
+    let (room, gone) = (Room::new(), OnceLock::new());
+    let bulk = Bulk { call, operations, keys, room, meter, gone };
     bulk.check_session(range.as_ref()).await?;
     let done = if call.request.flag(&headers::BATCH_CONTINUE_ON_ERROR) {
         bulk.side_by_side().await
@@ -52,11 +56,19 @@ pub(super) async fn execute(
     };
     let mut results = vec![ResultWire::status(StatusCode::FAILED_DEPENDENCY); operations.len()];
     let mut seen = Seen::new();
-    // What was split since is told as of the range that was named: clients take one token only.
-    let place = |(own, lsn)| (range.as_ref().map_or(own, |it| it.id), lsn);
+    // Clients take one token only: none of what was split since is told instead of the range that
+    // was named.
+    let is_asked = |own: RangeId| range.as_ref().is_none_or(|it| it.id == own);
     for (index, (result, position)) in done {
-        note(&mut seen, position.map(place));
+        note(&mut seen, position.filter(|(own, _)| is_asked(*own)));
         results[index] = result;
+    }
+    if let Some(refusal) = bulk.gone.into_inner() {
+        // There may be another one of that name, which all of it can be done in.
+        if results.iter().all(is_failure) {
+            return Err(refusal);
+        }
+        call.state.forget(&call.container.info().name);
     }
     // Clients want to know it of every answer, also if nothing was done; and who was refused for
     // what is there, or is not, has seen more than what was written.
@@ -218,7 +230,13 @@ impl Bulk<'_> {
                 let position = container.position(key, outcome.lsn).ok();
                 (success(self.call, &outcome.results, ready.is_minimal), position)
             }
-            Err(error) => (failure(container, key, ready.body.as_ref(), &error), None),
+            Err(error) => {
+                let refusal = Refusal::from(&error);
+                if refusal.is_container_gone {
+                    self.gone.get_or_init(|| refusal);
+                }
+                (failure(container, key, ready.body.as_ref(), &error), None)
+            }
         }
     }
 }

@@ -90,7 +90,10 @@ where
                     }
                 }
                 Parsed::Partial => {
-                    patience.activity().note_received();
+                    // Empty lines begin no request.
+                    if received.iter().any(|it| !b"\r\n".contains(it)) {
+                        patience.activity().note_received();
+                    }
                     let late_at = *late_at.get_or_insert_with(|| Instant::now() + REST_TIME_MAX);
                     match receive_rest(stream, &mut received, late_at).await? {
                         Waited::Received => continue,

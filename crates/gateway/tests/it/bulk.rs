@@ -255,6 +255,30 @@ fn what_was_written_stays_written_when_the_newest_commit_cannot_be_told() {
     });
 }
 
+#[test]
+fn a_bulk_request_finds_the_container_that_another_gateway_made_anew() {
+    run(async {
+        let containers = memory();
+        let first = Running::on(Arc::clone(&containers)).await;
+        first.with_container().await;
+        let second = Running::on(containers).await;
+        second.item("a", r#"{"id":"1","pk":"a"}"#).await.expect(201);
+        first.ask(Method::DELETE, "/dbs/d/colls/c", &[], "").await.expect(204);
+        let body = r#"{"id":"c","partitionKey":{"paths":["/pk"],"kind":"Hash","version":2}}"#;
+        first.post("/dbs/d/colls", body).await.expect(201);
+        let body = json!({"id": "2", "pk": "a"});
+        let create =
+            json!([{"operationType": "Create", "partitionKey": "[\"a\"]", "resourceBody": body}]);
+        let done = bulk(&second, "0", &create).await.expect(200);
+        assert_eq!(statuses(&done), [201]);
+        read(&first, "a", "2").await.expect(200);
+        // Nor does it go on for ever where there is none.
+        first.ask(Method::DELETE, "/dbs/d/colls/c", &[], "").await.expect(204);
+        let gone = bulk(&second, "0", &create).await.expect(404);
+        assert_eq!(gone.header("x-ms-substatus"), "1003");
+    });
+}
+
 async fn read(gateway: &Running, key: &str, id: &str) -> Answered {
     let key = json!([key]).to_string();
     let headers = [("x-ms-documentdb-partitionkey", key.as_str())];

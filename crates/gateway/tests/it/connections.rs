@@ -231,6 +231,21 @@ async fn empty_exchange(stream: &mut TcpStream, head: &str) {
     assert!(answer.starts_with(b"HTTP/1.1 "), "{}", answer.escape_ascii());
 }
 
+/// Sends a request of the kind that is served without hyper, and takes its answer.
+async fn plain_exchange(stream: &mut TcpStream) {
+    let request = format!("{}\r\n", head(Method::GET, "/dbs"));
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        answer.push(timeout(PATIENCE, stream.read_u8()).await.unwrap().unwrap());
+    }
+    let answer = String::from_utf8(answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let length = answer.lines().find_map(|it| it.strip_prefix("content-length: ")).unwrap();
+    let mut body = vec![0; length.parse().unwrap()];
+    timeout(PATIENCE, stream.read_exact(&mut body)).await.unwrap().unwrap();
+}
+
 #[test]
 fn headers_have_little_time_to_arrive_and_idle_connections_have_more() {
     run(async {
@@ -243,6 +258,9 @@ fn headers_have_little_time_to_arrive_and_idle_connections_have_more() {
         empty_exchange(&mut idle, other).await;
         // An empty line behind a request begins none.
         idle.write_all(b"\r\n").await.unwrap();
+        let mut idle_and_plain = connect().await;
+        plain_exchange(&mut idle_and_plain).await;
+        idle_and_plain.write_all(b"\r\n").await.unwrap();
         ends(connect().await, "G", None).await;
         ends(connect().await, "GET /dbs HTTP/1.1\r\nx-a: ", None).await;
         ends(connect().await, "GET /dbs HTTP/1.1\r\n", Some("x-a: b\r\n")).await;
@@ -251,6 +269,7 @@ fn headers_have_little_time_to_arrive_and_idle_connections_have_more() {
         empty_exchange(&mut used, other).await;
         ends(used, "GET /dbs HTTP/1.1\r\n", Some("x-a: b\r\n")).await;
         empty_exchange(&mut idle, other).await;
+        plain_exchange(&mut idle_and_plain).await;
     });
 }
 

@@ -1,9 +1,11 @@
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::Method;
 use millstream_gateway::PUBLIC_EMULATOR_KEY;
 use serde_json::{Value, json};
 
-use crate::client::{Backend, Running, on_both, run, signed};
+use crate::client::{Backend, Running, memory, on_both, run, signed};
 
 const CONTAINER: &str = r#"{"id":"c","partitionKey":{"paths":["/pk"],"kind":"Hash","version":2},
     "indexingPolicy":{"indexingMode":"Consistent","compositeIndexes":[]},"defaultTtl":-1}"#;
@@ -211,6 +213,22 @@ fn a_client_of_an_earlier_container_is_sent_to_look_again() {
         let path = "/dbs/d/colls/c/pkranges";
         let answer = gateway.ask(Method::GET, path, &intended, "").await.expect(400);
         assert_eq!(answer.header("x-ms-substatus"), "1024");
+    });
+}
+
+#[test]
+fn a_client_that_knows_the_newer_container_is_not_sent_away() {
+    run(async {
+        let containers = memory();
+        let first = Running::on(Arc::clone(&containers)).await;
+        first.with_container().await;
+        let second = Running::on(containers).await;
+        second.item("a", r#"{"id":"1","pk":"a"}"#).await.expect(201);
+        first.ask(Method::DELETE, "/dbs/d/colls/c", &[], "").await.expect(204);
+        let body = r#"{"id":"c","partitionKey":{"paths":["/pk"],"kind":"Hash","version":2}}"#;
+        let made = first.post("/dbs/d/colls", body).await.expect(201).json();
+        let intended = [("x-ms-cosmos-intended-collection-rid", made["_rid"].as_str().unwrap())];
+        second.ask(Method::GET, "/dbs/d/colls/c/docs", &intended, "").await.expect(200);
     });
 }
 
