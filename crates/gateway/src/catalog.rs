@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millstream_core::{
-    Batch, Container, ContainerName, ContainerSettings, Containers, ErrorKind, ItemId, KeyRange,
-    Operation, PageSize, PartitionKeyDefinition, ResourceId, ScanScope,
+    Batch, Container, ContainerName, ContainerSettings, Containers, Error, ErrorKind, ItemId,
+    KeyRange, Operation, PageSize, PartitionKeyDefinition, ResourceId, ScanScope,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -20,6 +20,8 @@ use crate::refusal::Refusal;
 
 /// The container the documents are in.
 const CONTAINER: &str = "gateway";
+/// How often a change is tried while others change the same document.
+const ATTEMPTS_MAX: u32 = 16;
 
 /// The documents.
 #[derive(Debug)]
@@ -106,12 +108,41 @@ impl Catalog {
 
     /// Writes what is known of `owner`.
     pub(crate) async fn write(&self, owner: Owner, entry: &Entry) -> Result<(), Refusal> {
-        let id = owner.item_id()?.as_str().to_owned();
-        let stored = Stored { partition_key: id.clone(), id, entry: entry.clone() };
-        let body = serde_json::to_vec(&stored).map_err(|error| damaged(&error))?;
-        let batch = Batch::new(stored.partition_key.as_str()).with(Operation::upsert(body));
+        let id = owner.item_id()?;
+        let batch = Batch::new(id.as_str()).with(Operation::upsert(body(&id, entry)?));
         self.container.documents.commit(batch).await?;
         Ok(())
+    }
+
+    /// Changes what is known of `owner`, without undoing what others change at the same time:
+    /// `change` is called again with what they have left.
+    pub(crate) async fn change(
+        &self,
+        owner: Owner,
+        mut change: impl FnMut(&mut Entry) -> Result<(), Refusal>,
+    ) -> Result<Entry, Refusal> {
+        let id = owner.item_id()?;
+        for _ in 0..ATTEMPTS_MAX {
+            let found = self.container.documents.read(&id.as_str().into(), &id).await?;
+            let (mut entry, etag) = match found {
+                Some(item) => (parse(&item.body)?.entry, Some(item.etag)),
+                None => (Entry::default(), None),
+            };
+            change(&mut entry)?;
+            let body = body(&id, &entry)?;
+            let operation = match etag {
+                Some(etag) => Operation::replace(id.clone(), body).if_match(etag),
+                None => Operation::create(body),
+            };
+            let batch = Batch::new(id.as_str()).with(operation);
+            match self.container.documents.commit(batch).await {
+                Ok(_) => return Ok(entry),
+                Err(error) if is_overtaken(&error) => (),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let error = Error::new(ErrorKind::Overloaded, "change what is known of a resource");
+        Err(error.because("others change it all the time").into())
     }
 
     /// Forgets `owner`.
@@ -162,6 +193,19 @@ impl Owner {
     }
 }
 
+/// Whether somebody else has written, or removed, the document since it was read.
+fn is_overtaken(error: &Error) -> bool {
+    use ErrorKind::{AlreadyExists, NotFound, PreconditionFailed};
+    error.operation().is_some()
+        && [AlreadyExists, NotFound, PreconditionFailed].contains(&error.kind())
+}
+
+fn body(id: &ItemId, entry: &Entry) -> Result<Vec<u8>, Refusal> {
+    let id = id.as_str().to_owned();
+    let stored = Stored { partition_key: id.clone(), id, entry: entry.clone() };
+    serde_json::to_vec(&stored).map_err(|error| damaged(&error))
+}
+
 fn parse(body: &Bytes) -> Result<Stored, Refusal> {
     serde_json::from_slice(body).map_err(|error| damaged(&error))
 }
@@ -169,4 +213,63 @@ fn parse(body: &Bytes) -> Result<Stored, Refusal> {
 fn damaged(error: &serde_json::Error) -> Refusal {
     let message = format!("could not use a document of the gateway's catalog: {error}");
     Refusal::new(http::StatusCode::INTERNAL_SERVER_ERROR, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use millstream_core::SystemClock;
+    use millstream_core::memory::Memory;
+
+    use super::*;
+
+    /// What the store in memory does, it does at once.
+    fn at_once<T>(future: impl Future<Output = T>) -> T {
+        future.now_or_never().expect("nothing waits")
+    }
+
+    #[test]
+    fn changes_at_one_time_are_all_kept() {
+        let containers: Arc<dyn Containers> =
+            Arc::new(Memory::new(Arc::new(SystemClock::default())));
+        let catalog = at_once(Catalog::open(&containers, "own")).unwrap();
+        let owner = Owner::Container(ResourceId { database: 1, container: 2 });
+        let spend = |units: u32| {
+            let change = |entry: &mut Entry| {
+                entry.throughput = Some(Throughput::Manual(units));
+                Ok(())
+            };
+            at_once(catalog.change(owner, change)).unwrap();
+        };
+        // The first document, one more, and one that was removed.
+        let others: [&dyn Fn(); 3] =
+            [&|| spend(400), &|| spend(500), &|| at_once(catalog.remove(owner)).unwrap()];
+        for (round, (other, kept)) in others.into_iter().zip([400, 500, 0]).enumerate() {
+            let mut calls = 0;
+            let change = |entry: &mut Entry| {
+                if calls == 0 {
+                    other();
+                }
+                calls += 1;
+                entry.definition.insert("round".to_owned(), round.into());
+                Ok(())
+            };
+            let changed = at_once(catalog.change(owner, change)).unwrap();
+            assert_eq!(calls, 2);
+            assert_eq!(changed, at_once(catalog.read(owner)).unwrap());
+            assert_eq!(changed.definition["round"], round);
+            assert_eq!(changed.throughput.map_or(0, Throughput::most), kept);
+        }
+    }
+
+    #[test]
+    fn a_change_that_never_succeeds_ends() {
+        let containers: Arc<dyn Containers> =
+            Arc::new(Memory::new(Arc::new(SystemClock::default())));
+        let catalog = at_once(Catalog::open(&containers, "own")).unwrap();
+        let owner = Owner::Database(1);
+        let change = |_: &mut Entry| at_once(catalog.write(owner, &Entry::default()));
+        let refusal = at_once(catalog.change(owner, change)).unwrap_err();
+        assert_eq!(refusal.status, http::StatusCode::TOO_MANY_REQUESTS, "{refusal}");
+    }
 }

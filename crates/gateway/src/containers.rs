@@ -70,12 +70,14 @@ pub(crate) async fn replace(call: Call<'_>) -> Answer {
         return Err(Refusal::bad_request("the id of a container cannot be changed"));
     }
     let owner = Owner::Container(old.resource_id);
-    let Entry { throughput, definition: known } = call.state.catalog.read(owner).await?;
-    definition::keep_key(&mut kept, &known);
     let if_match = call.request.if_match()?;
     let info = call.state.containers.replace(&old.name, settings, if_match).await?;
-    let entry = Entry { definition: kept, throughput };
-    call.state.catalog.write(owner, &entry).await?;
+    let keep = |entry: &mut Entry| {
+        definition::keep_key(&mut kept, &entry.definition);
+        entry.definition.clone_from(&kept);
+        Ok(())
+    };
+    let entry = call.state.catalog.change(owner, keep).await?;
     call.state.forget(&old.name);
     reply(StatusCode::OK, &info, &entry)
 }
@@ -103,8 +105,15 @@ async fn owner(state: &State, name: &str) -> Result<DatabaseInfo, Refusal> {
 
 /// The container as the backend has it now.
 async fn current(call: Call<'_>) -> Result<ContainerInfo, Refusal> {
-    let name = &call.container.info().name;
-    Ok(call.state.containers.open(name).await?.info)
+    let known = call.container.info();
+    let info = call.state.containers.open(&known.name).await?.info;
+    if info.resource_id == known.resource_id {
+        return Ok(info);
+    }
+    let message = format!("the container was deleted, and \"{}\" is another one now", known.name);
+    let mut refusal = Refusal::not_found(message);
+    refusal.is_container_gone = true;
+    Err(refusal)
 }
 
 async fn all(state: &State, database: &DatabaseInfo) -> Result<Vec<Listed>, Refusal> {

@@ -55,8 +55,10 @@ pub(crate) async fn delete(state: &State, request: &Request, name: &str) -> Answ
         return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, message));
     }
     let containers = state.containers.list(&info.name).await?;
-    state.containers.delete_database(&info.name).await?;
+    let deleted = state.containers.delete_database(&info.name).await;
+    // It may have come to half of it.
     state.forget_database(&info);
+    deleted?;
     for container in containers {
         state.catalog.remove(Owner::Container(container.resource_id)).await?;
     }

@@ -83,14 +83,19 @@ pub(crate) async fn read(state: &State, id: &str) -> Answer {
 
 pub(crate) async fn replace(state: &State, request: &Request, id: &str) -> Answer {
     let mut offer = find(state, id).await?;
-    if request.if_match()?.is_some_and(|it| it != etag(&offer)) {
+    let if_match = request.if_match()?;
+    let check = |offer: &Offer| {
+        if if_match.as_ref().is_none_or(|it| *it == etag(offer)) {
+            return Ok(());
+        }
         let message = "the etag of the request is not that of the offer";
-        return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, message));
-    }
+        Err(Refusal::new(StatusCode::PRECONDITION_FAILED, message))
+    };
+    check(&offer)?;
     let body = listing::object(&request.body)?;
     let content = body.get("content").unwrap_or(&Value::Null);
     let scale = content.get("offerAutopilotSettings").filter(|it| !it.is_null());
-    offer.throughput = checked(match scale {
+    let throughput = checked(match scale {
         Some(settings) => autoscale(settings)?,
         None => {
             let units = content.get("offerThroughput").and_then(Value::as_u64);
@@ -99,19 +104,29 @@ pub(crate) async fn replace(state: &State, request: &Request, id: &str) -> Answe
             Throughput::Manual(units.ok_or_else(|| Refusal::bad_request(message))?)
         }
     })?;
-    let entry = state.catalog.read(offer.owner).await?;
-    let entry = Entry { throughput: Some(offer.throughput), ..entry };
-    state.catalog.write(offer.owner, &entry).await?;
+    let owner = offer.owner;
+    let replace = |entry: &mut Entry| {
+        // Another client may have been faster.
+        offer.throughput = entry.throughput.unwrap_or(offer.throughput);
+        check(&offer)?;
+        entry.throughput = Some(throughput);
+        Ok(())
+    };
+    state.catalog.change(owner, replace).await?;
+    offer.throughput = throughput;
     if let Some(name) = &offer.name {
         grow(state, name, offer.throughput.most().div_ceil(UNITS_PER_RANGE_MAX)).await?;
         state.forget(name);
     }
-    state.set_throughput(offer.owner, offer.throughput.most());
+    state.set_throughput(owner, offer.throughput.most());
     reply(&offer)
 }
 
-/// Splits the widest range until there are as many as are wanted.
+/// Splits the widest range until there are as many as are wanted, where ranges can be split.
 async fn grow(state: &State, name: &ContainerName, wanted: u32) -> Result<(), Refusal> {
+    if !state.containers.capabilities().split {
+        return Ok(());
+    }
     let container = state.containers.open(name).await?;
     loop {
         let ranges = container.feed.ranges().await?;

@@ -19,10 +19,15 @@ use crate::rid::Rid;
 use crate::throttle::Throttle;
 use crate::{headers, session};
 
+/// How old what is known of a container may be, so that what other processes do to it is heard of.
+const AGE_MAX: Duration = Duration::from_secs(1);
+
 /// An open container of the backend.
 #[derive(Debug)]
 pub(crate) struct OpenContainer {
     container: Container,
+    /// When it was opened, or looked at last, in milliseconds of the monotonic clock.
+    looked_at: AtomicU64,
     /// Its resource id.
     pub(crate) rid: String,
     /// `dbs/{database}/colls/{container}`, by name, as headers have it.
@@ -65,6 +70,7 @@ impl OpenContainer {
     pub(crate) async fn new(
         container: Container,
         throttle: Arc<Throttle>,
+        now: Duration,
     ) -> Result<Self, Refusal> {
         let info = &container.info;
         let rid = Rid::Container(info.resource_id).encode();
@@ -83,8 +89,20 @@ impl OpenContainer {
             computed: RwLock::default(),
             throttle,
             ranges: RwLock::new(Arc::new(ranges.into_iter().map(Range::new).collect())),
+            looked_at: AtomicU64::new(millis(now)),
             container,
         })
+    }
+
+    /// Whether it is time to look what the backend has now. One of those who ask is told so; the
+    /// others go on with what is known.
+    pub(crate) fn is_to_be_looked_at(&self, now: Duration) -> bool {
+        let last = self.looked_at.load(Ordering::Relaxed);
+        last.saturating_add(millis(AGE_MAX)) < millis(now)
+            && self
+                .looked_at
+                .compare_exchange(last, millis(now), Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
     }
 
     pub(crate) fn info(&self) -> &ContainerInfo {
@@ -131,13 +149,13 @@ impl OpenContainer {
         if known.iter().map(|it| &it.info).eq(infos.iter()) {
             return Ok(known);
         }
-        let fresh: Arc<Vec<Range>> = Arc::new(infos.into_iter().map(Range::new).collect());
-        for range in fresh.iter() {
-            // What was told of a parent holds for its children: their numbers go on from there.
-            for old in known.iter().filter(|it| it.info.keys.overlaps(&range.info.keys)) {
-                range.note(old.seen());
-            }
-        }
+        // What was told of a range that is gone may be a commit of one that took its place, and no
+        // other of those has seen it.
+        let fresh = infos.into_iter().map(|info| {
+            let known = known.iter().find(|it| it.info == info).map(Range::seen);
+            Range { info, seen: AtomicU64::new(known.map_or(0, Lsn::as_u64)) }
+        });
+        let fresh: Arc<Vec<Range>> = Arc::new(fresh.collect());
         *self.ranges.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&fresh);
         Ok(fresh)
     }
@@ -212,6 +230,10 @@ impl OpenContainer {
         }
         Ok(())
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The refusal of a range that was split or merged.

@@ -138,8 +138,15 @@ impl State {
     ///
     /// 404, with sub-status 1003 if not even the database exists.
     pub(crate) async fn container(&self, path: &ContainerPath) -> Result<Found, Refusal> {
-        if let Some(found) = self.read_open().get(path) {
-            return Ok(found.clone());
+        let known = self.read_open().get(path).cloned();
+        if let Some(found) = known {
+            let container = &found.container;
+            if !container.is_to_be_looked_at(self.clock.monotonic())
+                || Box::pin(self.still_holds(container)).await
+            {
+                return Ok(found);
+            }
+            self.forget(&container.info().name);
         }
         let found = Box::pin(self.look_up(path)).await?;
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
@@ -199,6 +206,8 @@ impl State {
         if let Some(Rid::Container(id)) = Rid::decode(&path.container)
             && let Some(info) = self.by_number(&database, id).await?
             && let Some(container) = self.open_named(&info.name).await?
+            // The name may have become that of another one meanwhile.
+            && container.info().resource_id == id
         {
             return Ok(Found { container, is_by_rid: true });
         }
@@ -226,7 +235,23 @@ impl State {
             Err(error) => return Err(error.into()),
         };
         let throttle = self.throttle(container.info.resource_id).await?;
-        Ok(Some(Arc::new(OpenContainer::new(container, throttle).await?)))
+        let now = self.clock.monotonic();
+        Ok(Some(Arc::new(OpenContainer::new(container, throttle, now).await?)))
+    }
+
+    /// Whether an open container is still what the backend has: another process may have deleted
+    /// it or changed what it is.
+    async fn still_holds(&self, container: &OpenContainer) -> bool {
+        match self.containers.open(&container.info().name).await {
+            Ok(current) if current.info != *container.info() => return false,
+            Ok(_) => (),
+            Err(error) if error.kind() == ErrorKind::NotFound => return false,
+            // The request is going to tell.
+            Err(_) => return true,
+        }
+        let _ = container.refresh_ranges().await;
+        let throttle = self.throttle(container.info().resource_id).await;
+        throttle.is_ok_and(|it| it.is_off() || Arc::ptr_eq(&it, &container.throttle))
     }
 
     /// The computed properties of a container, which another process may have replaced. Only

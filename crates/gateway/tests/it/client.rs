@@ -75,9 +75,13 @@ pub(crate) fn on_both<F: Future<Output = ()>>(test: impl Fn(Running) -> F) {
     }
 }
 
+fn system_clock() -> Arc<dyn Clock> {
+    Arc::new(SystemClock::default())
+}
+
 /// A backend in memory.
 pub(crate) fn memory() -> Arc<dyn Containers> {
-    Arc::new(Memory::new(Arc::new(SystemClock::default())))
+    Arc::new(Memory::new(system_clock()))
 }
 
 /// Runs a test in a runtime of its own, and not for ever.
@@ -111,24 +115,32 @@ impl Running {
                 Arc::new(store)
             }
         };
-        let mut running = Self::serve(containers, options, limits, tls).await;
+        let mut running = Self::serve(containers, system_clock(), options, limits, tls).await;
         running.directory = directory;
         running
     }
 
     /// A gateway over a backend that others may use as well.
     pub(crate) async fn on(containers: Arc<dyn Containers>) -> Self {
-        let options = GatewayOptions::default();
-        Self::serve(containers, options, ServerLimits::default(), None).await
+        Self::on_with(containers, system_clock(), GatewayOptions::default()).await
+    }
+
+    /// The same, by a clock of the test.
+    pub(crate) async fn on_with(
+        containers: Arc<dyn Containers>,
+        clock: Arc<dyn Clock>,
+        options: GatewayOptions,
+    ) -> Self {
+        Self::serve(containers, clock, options, ServerLimits::default(), None).await
     }
 
     async fn serve(
         containers: Arc<dyn Containers>,
+        clock: Arc<dyn Clock>,
         options: GatewayOptions,
         limits: ServerLimits,
         tls: Option<Tls>,
     ) -> Self {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let ids = Arc::new(RandomIds::new(Arc::clone(&clock)));
         let gateway = Gateway::open(containers, clock, ids, options).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

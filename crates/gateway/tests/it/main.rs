@@ -15,5 +15,6 @@ mod load;
 mod metadata;
 mod queries;
 mod refused_items;
+mod several;
 mod throughput;
 mod unique_keys;

@@ -1,0 +1,169 @@
+//! Several gateways on one backend.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use http::Method;
+use millstream_core::{Clock, SystemClock, Timestamp};
+use millstream_gateway::GatewayOptions;
+use serde_json::{Value, json};
+
+use crate::client::{Answered, Running, memory, run};
+
+/// A clock on which time passes when the test wants it to.
+#[derive(Debug, Default)]
+struct Ahead {
+    clock: SystemClock,
+    seconds: AtomicU64,
+}
+
+impl Ahead {
+    fn pass(&self, seconds: u64) {
+        self.seconds.fetch_add(seconds, Ordering::Relaxed);
+    }
+}
+
+impl Clock for Ahead {
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.clock.monotonic() + Duration::from_secs(self.seconds.load(Ordering::Relaxed))
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.clock.sleep(duration)
+    }
+}
+
+/// Two gateways, of which the second knows the container `/dbs/d/colls/c`, and what time it is for
+/// that one.
+async fn two(options: GatewayOptions) -> (Running, Running, Arc<Ahead>) {
+    let containers = memory();
+    let first = Running::on(Arc::clone(&containers)).await;
+    first.with_container().await;
+    let ahead = Arc::new(Ahead::default());
+    let second = Running::on_with(containers, ahead.clone(), options).await;
+    second.item("a", r#"{"id":"1","pk":"a"}"#).await.expect(201);
+    (first, second, ahead)
+}
+
+/// Deletes the container and makes another one with this key.
+async fn make_anew(gateway: &Running, key: &str) -> Value {
+    gateway.ask(Method::DELETE, "/dbs/d/colls/c", &[], "").await.expect(204);
+    let body = json!({ "id": "c", "partitionKey": { "paths": [key], "kind": "Hash" } });
+    gateway.post("/dbs/d/colls", &body.to_string()).await.expect(201).json()
+}
+
+async fn query(gateway: &Running, query: &str) -> Answered {
+    let headers = [
+        ("content-type", "application/query+json"),
+        ("x-ms-documentdb-isquery", "true"),
+        ("x-ms-documentdb-query-enablecrosspartition", "true"),
+    ];
+    let body = json!({ "query": query }).to_string();
+    gateway.ask(Method::POST, "/dbs/d/colls/c/docs", &headers, body).await
+}
+
+#[test]
+fn what_names_an_earlier_container_does_nothing_to_the_newer_one() {
+    run(async {
+        let (first, second, _) = two(GatewayOptions::default()).await;
+        let old = second.get("/dbs/d/colls/c").await.expect(200).json();
+        let by_rid = format!("/{}", old["_self"].as_str().unwrap().trim_end_matches('/'));
+        second.get(&by_rid).await.expect(200);
+        let new = make_anew(&first, "/pk").await;
+        assert_ne!(new["_rid"], old["_rid"]);
+        first.item("a", r#"{"id":"kept","pk":"a"}"#).await.expect(201);
+        let definition = json!({ "id": "c", "partitionKey": old["partitionKey"], "defaultTtl": 1 });
+        let intended = [("x-ms-cosmos-intended-collection-rid", old["_rid"].as_str().unwrap())];
+        for method in [Method::PUT, Method::DELETE, Method::GET] {
+            let body = if method == Method::PUT { definition.to_string() } else { String::new() };
+            second.ask(method.clone(), &by_rid, &[], body.clone()).await.expect(404);
+            let named = second.ask(method, "/dbs/d/colls/c", &intended, body).await.expect(400);
+            assert_eq!(named.header("x-ms-substatus"), "1024");
+        }
+        let left = first.get("/dbs/d/colls/c").await.expect(200).json();
+        assert_eq!(left, new);
+        let key = [("x-ms-documentdb-partitionkey", r#"["a"]"#)];
+        first.ask(Method::GET, "/dbs/d/colls/c/docs/kept", &key, "").await.expect(200);
+        // Its own name leads to it everywhere.
+        assert_eq!(second.get("/dbs/d/colls/c").await.expect(200).json(), new);
+        second.ask(Method::DELETE, "/dbs/d/colls/c", &[], "").await.expect(204);
+        first.get("/dbs/d/colls/c").await.expect(404);
+    });
+}
+
+#[test]
+fn another_partition_key_is_known_within_a_second() {
+    run(async {
+        let (first, second, ahead) = two(GatewayOptions::default()).await;
+        make_anew(&first, "/other").await;
+        ahead.pass(2);
+        second.item("x", r#"{"id":"1","pk":"a","other":"x"}"#).await.expect(201);
+        first.item("y", r#"{"id":"2","pk":"a","other":"y"}"#).await.expect(201);
+        make_anew(&second, "/pk").await;
+        make_anew(&first, "/other").await;
+        first.item("x", r#"{"id":"1","pk":"a","other":"x"}"#).await.expect(201);
+        first.item("y", r#"{"id":"2","pk":"a","other":"y"}"#).await.expect(201);
+        ahead.pass(2);
+        let found = query(&second, "SELECT VALUE c.id FROM c WHERE c.pk = 'a' ORDER BY c.id")
+            .await
+            .expect(200);
+        assert_eq!(found.json()["Documents"], json!(["1", "2"]));
+    });
+}
+
+#[test]
+fn what_is_kept_for_the_feed_is_known_within_a_second() {
+    run(async {
+        let (first, second, ahead) = two(GatewayOptions::default()).await;
+        let feed = [("a-im", "Full-Fidelity Feed"), ("if-none-match", "*")];
+        let ranges = [("x-ms-documentdb-partitionkeyrangeid", "0")];
+        let feed = [&feed[..], &ranges].concat();
+        second.ask(Method::GET, "/dbs/d/colls/c/docs", &feed, "").await.expect(400);
+        let mut definition = first.get("/dbs/d/colls/c").await.expect(200).json();
+        definition["changeFeedPolicy"] = json!({ "retentionDuration": 10 });
+        let text = definition.to_string();
+        first.ask(Method::PUT, "/dbs/d/colls/c", &[], text).await.expect(200);
+        ahead.pass(2);
+        second.ask(Method::GET, "/dbs/d/colls/c/docs", &feed, "").await.expect(304);
+    });
+}
+
+#[test]
+fn throughput_that_another_gateway_changed_holds_within_a_second() {
+    run(async {
+        let options = GatewayOptions::default().enforce_throughput(true);
+        let (first, second, ahead) = two(options).await;
+        let mut offer = first.get("/offers").await.expect(200).json()["Offers"][0].clone();
+        let path = format!("/offers/{}", offer["id"].as_str().unwrap());
+        offer["content"]["offerThroughput"] = json!(1_000_000);
+        first.ask(Method::PUT, &path, &[], offer.to_string()).await.expect(200);
+        // The first request hears of it, and what was saved up is that of a second before.
+        for _ in 0..2 {
+            ahead.pass(2);
+            second.get("/dbs/d/colls/c/docs").await.expect(200);
+        }
+        for number in 0..150 {
+            let body = format!(r#"{{"id":"{number}","pk":"b"}}"#);
+            second.item("b", &body).await.expect(201);
+        }
+    });
+}
+
+#[test]
+fn a_container_that_is_gone_is_gone_everywhere() {
+    run(async {
+        let (first, second, ahead) = two(GatewayOptions::default()).await;
+        ahead.pass(2);
+        first.ask(Method::DELETE, "/dbs/d/colls/c", &[], "").await.expect(204);
+        for _ in 0..2 {
+            let gone = second.get("/dbs/d/colls/c/docs").await.expect(404);
+            assert_eq!(gone.header("x-ms-substatus"), "1003");
+        }
+    });
+}
