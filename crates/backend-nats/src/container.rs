@@ -43,7 +43,7 @@ use crate::wire::{StoredMessage, Wire, pause};
 
 /// How old the settings may be. Another process that changes them is heard after this at the
 /// latest.
-const SETTINGS_AGE_MAX: Duration = Duration::from_secs(1);
+pub(crate) const SETTINGS_AGE_MAX: Duration = Duration::from_secs(1);
 /// Batches of this process that are on their way to one stream. A server refuses more than 50 of
 /// which it has some messages and not the last; a batch goes out in one piece, so nearly all of
 /// these only wait for their answers.
@@ -168,9 +168,8 @@ impl Shared {
         })
     }
 
-    /// Takes note of settings, unless newer ones are known.
-    pub(crate) fn learn(&self, sequence: u64, record: &ContainerRecord) {
-        let at = self.clock().monotonic();
+    /// Takes note of settings that were asked for `at` this time, unless newer ones are known.
+    pub(crate) fn learn(&self, sequence: u64, record: &ContainerRecord, at: Duration) {
         let mut learned = self.settings.lock().expect("nothing panics while it holds the lock");
         if sequence < learned.sequence {
             return;
@@ -196,10 +195,11 @@ impl Shared {
 
     /// The settings of now, or `NotFound` if this container is gone.
     pub(crate) async fn fresh_settings(&self) -> Result<Arc<ContainerSettings>> {
+        let at = self.clock().monotonic();
         let Found { sequence, record } = self.catalog.get(&self.subject).await?;
         let record = record.filter(|it: &ContainerRecord| it.resource_id() == self.id);
         let record = record.ok_or_else(|| self.gone())?;
-        self.learn(sequence, &record);
+        self.learn(sequence, &record, at);
         Ok(Arc::new(record.settings()))
     }
 

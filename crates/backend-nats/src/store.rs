@@ -21,7 +21,7 @@ use crate::Connection;
 use crate::catalog::{
     Catalog, Change, ContainerRecord, DatabaseRecord, Floor, Found, Unfinished, Written,
 };
-use crate::container::{Handle, Shared};
+use crate::container::{Handle, SETTINGS_AGE_MAX, Shared};
 use crate::leftovers::Leftovers;
 use crate::streams::{create_stream, range_config, remove_range, stream_config};
 use crate::subject::RangeNames;
@@ -29,10 +29,15 @@ use crate::wire::{Wire, pause};
 
 /// Room for subject and headers in a message of the largest size the server takes.
 const MESSAGE_OVERHEAD_BYTES: usize = 8 * 1024;
+/// When all processes know of new settings and have ended the commits they began before that. They
+/// look by clocks of their own, so that ours has no say in it.
+const SETTINGS_KNOWN_AFTER: Duration = SETTINGS_AGE_MAX.saturating_mul(2);
 /// How often settings are written before others have them.
 const ATTEMPTS_MAX: u32 = 12;
 /// Streams that are created or deleted at the same time.
 const STREAMS_AT_ONCE: usize = 8;
+/// Containers whose records are removed at once, with two messages each; a server takes 1,000.
+const CONTAINERS_AT_ONCE: usize = 400;
 
 /// A store on JetStream. Clones share what they know.
 #[derive(Clone, Debug)]
@@ -104,7 +109,8 @@ impl NatsStore {
     pub(crate) fn share(&self, sequence: u64, record: &ContainerRecord) -> Result<Arc<Shared>> {
         let mut known = self.known();
         if let Some(shared) = known.get(&record.resource_id()) {
-            shared.learn(sequence, record);
+            let now = self.inner.connection.options().clock.monotonic();
+            shared.learn(sequence, record, now);
             return Ok(Arc::clone(shared));
         }
         let shared = Arc::new(Shared::new(&self.inner, sequence, record)?);
@@ -120,19 +126,68 @@ impl NatsStore {
         sequence: u64,
         record: &ContainerRecord,
     ) -> Result<Written> {
-        let catalog = &self.inner.catalog;
-        let mark = catalog.unfinished(record.number);
-        let marked: Found<Unfinished> = catalog.get(&mark).await?;
-        let changes = [
-            Change::put(&mark, marked.sequence, &record.unfinished()),
-            Change::remove(subject, sequence),
-        ];
-        let written = catalog.write(&changes).await?;
+        let changes = self.removal(subject, sequence, record).await?;
+        let written = self.inner.catalog.write(&changes).await?;
         if let Written::Done(_) = written {
             self.known().remove(&record.resource_id());
             self.remove_streams(record.unfinished()).await?;
         }
         Ok(written)
+    }
+
+    /// What takes the record of a container away, and says that its streams are to follow.
+    async fn removal(
+        &self,
+        subject: &str,
+        sequence: u64,
+        record: &ContainerRecord,
+    ) -> Result<[Change; 2]> {
+        let mark = self.inner.catalog.unfinished(record.number);
+        let marked: Found<Unfinished> = self.inner.catalog.get(&mark).await?;
+        let mark = Change::put(&mark, marked.sequence, &record.unfinished());
+        Ok([mark, Change::remove(subject, sequence)])
+    }
+
+    /// The same for all containers of a database. Those who have one of them open look at its
+    /// record alone, so that all go in one moment with the database, or before it if they are too
+    /// many.
+    async fn remove_records(
+        &self,
+        sequence: u64,
+        database: &DatabaseRecord,
+    ) -> Result<Vec<ContainerRecord>> {
+        let catalog = &self.inner.catalog;
+        let name = &database.name;
+        let mut removed = Vec::new();
+        for attempt in 0..ATTEMPTS_MAX {
+            loop {
+                let mut records = catalog.containers(database.number).await?;
+                let is_last = records.len() <= CONTAINERS_AT_ONCE;
+                records.truncate(CONTAINERS_AT_ONCE);
+                let mut changes = Vec::new();
+                for (sequence, record) in &records {
+                    let container = record.info(*sequence)?.name;
+                    let subject = catalog.container(database.number, container.container());
+                    changes.extend(self.removal(&subject, *sequence, record).await?);
+                }
+                if is_last {
+                    changes.push(Change::remove(&catalog.database(name), sequence));
+                }
+                match catalog.write(&changes).await? {
+                    Written::Done(_) => removed.extend(records.into_iter().map(|it| it.1)),
+                    Written::Conflict => break,
+                }
+                if is_last {
+                    return Ok(removed);
+                }
+            }
+            if self.database(name).await?.0 != sequence {
+                return Err(no_database(name));
+            }
+            pause(attempt).await;
+        }
+        let error = Error::new(ErrorKind::Overloaded, format!("delete the database {name:?}"));
+        Err(error.because("others change its containers all the time"))
     }
 
     /// Removes streams that belong to no container, and then the mark that they do not.
@@ -204,14 +259,18 @@ impl Containers for NatsStore {
     async fn delete_database(&self, name: &str) -> Result<()> {
         let catalog = &self.inner.catalog;
         let (sequence, database) = self.database(name).await?;
-        match catalog.remove(&catalog.database(name), sequence).await? {
-            Written::Done(_) => {}
-            Written::Conflict => return Err(no_database(name)),
+        let removed = self.remove_records(sequence, &database).await?;
+        for record in &removed {
+            self.known().remove(&record.resource_id());
         }
+        // What was created while the others were looked up.
         for (sequence, record) in catalog.containers(database.number).await? {
             let container = record.info(sequence)?.name;
             let subject = catalog.container(database.number, container.container());
             self.remove(&subject, sequence, &record).await?;
+        }
+        for record in removed {
+            self.remove_streams(record.unfinished()).await?;
         }
         Ok(())
     }
@@ -287,6 +346,9 @@ impl Containers for NatsStore {
                 self.share(sequence, &record)?;
                 let was_off = info.settings.all_versions_retention.is_zero();
                 if was_off && !settings.all_versions_retention.is_zero() {
+                    self.raise_floors(&record).await?;
+                    // Until all others have heard of it there are gaps.
+                    tokio::time::sleep(SETTINGS_KNOWN_AFTER).await;
                     self.raise_floors(&record).await?;
                 }
                 return record.info(sequence);

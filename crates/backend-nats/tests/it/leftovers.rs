@@ -7,8 +7,8 @@ use async_nats::jetstream;
 use futures_util::TryStreamExt;
 use millstream_backend_nats::NatsStore;
 use millstream_core::{
-    ContainerName, ContainerSettings, Containers, ErrorKind, ManualClock, PartitionKeyDefinition,
-    Result, Timestamp,
+    Batch, ContainerName, ContainerSettings, Containers, ErrorKind, ManualClock, Operation,
+    PartitionKeyDefinition, Result, Timestamp,
 };
 
 use crate::harness::{Servers, block_on, open};
@@ -145,14 +145,25 @@ fn streams_of_a_removal_that_was_broken_off_are_removed_after_a_while() {
         assert_eq!(error.kind(), ErrorKind::NotFound, "{}", error.report());
         assert_eq!(scene.maintain().await, (0, 1));
         assert_eq!(scene.streams().await, 0);
-        loop {
-            scene.create("one").await.unwrap();
-            scene.create("two").await.unwrap();
+        let open = loop {
+            let mut open = Vec::new();
+            for name in ["one", "two"] {
+                scene.create(name).await.unwrap();
+                open.push(scene.store.open(&container(name)).await.unwrap());
+            }
             let full = scene.streams().await;
             if scene.break_off(scene.store.delete_database("d"), full).await {
-                break;
+                break open;
             }
             scene.store.create_database("d").await.unwrap();
+        };
+        // Nobody goes on to write where nobody is going to read.
+        scene.clock.advance(Duration::from_secs(2));
+        scene.store.create_database("d").await.unwrap();
+        for container in open {
+            let write = Operation::create(r#"{"id":"1","pk":"k"}"#);
+            let written = container.documents.commit(Batch::new("k").with(write)).await;
+            assert_eq!(written.unwrap_err().kind(), ErrorKind::NotFound, "{}", container.info.name);
         }
         scene.maintain().await;
         assert_eq!(scene.streams().await, 0);

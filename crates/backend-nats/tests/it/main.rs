@@ -10,6 +10,7 @@ mod ledger;
 mod leftovers;
 mod limits;
 mod reading;
+mod settings;
 mod single;
 mod starting;
 mod unique_keys;
