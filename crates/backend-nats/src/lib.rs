@@ -19,6 +19,7 @@ mod maintenance;
 mod messages;
 mod plan;
 mod record;
+mod removal;
 mod store;
 mod streams;
 mod subject;

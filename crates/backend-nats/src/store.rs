@@ -18,12 +18,10 @@ use millstream_core::{
 };
 
 use crate::Connection;
-use crate::catalog::{
-    Catalog, Change, ContainerRecord, DatabaseRecord, Floor, Found, Unfinished, Written,
-};
+use crate::catalog::{Catalog, Change, ContainerRecord, DatabaseRecord, Floor, Found, Written};
 use crate::container::{Handle, SETTINGS_AGE_MAX, Shared};
 use crate::leftovers::Leftovers;
-use crate::streams::{create_stream, range_config, remove_range, stream_config};
+use crate::streams::{create_stream, range_config, stream_config};
 use crate::subject::RangeNames;
 use crate::wire::{Wire, pause};
 
@@ -33,11 +31,9 @@ const MESSAGE_OVERHEAD_BYTES: usize = 8 * 1024;
 /// look by clocks of their own, so that ours has no say in it.
 const SETTINGS_KNOWN_AFTER: Duration = SETTINGS_AGE_MAX.saturating_mul(2);
 /// How often settings are written before others have them.
-const ATTEMPTS_MAX: u32 = 12;
+pub(crate) const ATTEMPTS_MAX: u32 = 12;
 /// Streams that are created or deleted at the same time.
-const STREAMS_AT_ONCE: usize = 8;
-/// Containers whose records are removed at once, with two messages each; a server takes 1,000.
-const CONTAINERS_AT_ONCE: usize = 400;
+pub(crate) const STREAMS_AT_ONCE: usize = 8;
 
 /// A store on JetStream. Clones share what they know.
 #[derive(Clone, Debug)]
@@ -89,7 +85,7 @@ impl NatsStore {
         self.inner.containers.lock().expect("nothing panics while it holds the lock")
     }
 
-    async fn database(&self, name: &str) -> Result<(u64, DatabaseRecord)> {
+    pub(crate) async fn database(&self, name: &str) -> Result<(u64, DatabaseRecord)> {
         let subject = self.inner.catalog.database(name);
         let Found { sequence, record } = self.inner.catalog.get(&subject).await?;
         let record = record.filter(|it: &DatabaseRecord| it.name == name);
@@ -116,90 +112,6 @@ impl NatsStore {
         let shared = Arc::new(Shared::new(&self.inner, sequence, record)?);
         known.insert(record.resource_id(), Arc::clone(&shared));
         Ok(shared)
-    }
-
-    /// Removes a container: first its record, then its streams. If we die in between, maintenance
-    /// does the rest.
-    pub(crate) async fn remove(
-        &self,
-        subject: &str,
-        sequence: u64,
-        record: &ContainerRecord,
-    ) -> Result<Written> {
-        let changes = self.removal(subject, sequence, record).await?;
-        let written = self.inner.catalog.write(&changes).await?;
-        if let Written::Done(_) = written {
-            self.known().remove(&record.resource_id());
-            self.remove_streams(record.unfinished()).await?;
-        }
-        Ok(written)
-    }
-
-    /// What takes the record of a container away, and says that its streams are to follow.
-    async fn removal(
-        &self,
-        subject: &str,
-        sequence: u64,
-        record: &ContainerRecord,
-    ) -> Result<[Change; 2]> {
-        let mark = self.inner.catalog.unfinished(record.number);
-        let marked: Found<Unfinished> = self.inner.catalog.get(&mark).await?;
-        let mark = Change::put(&mark, marked.sequence, &record.unfinished());
-        Ok([mark, Change::remove(subject, sequence)])
-    }
-
-    /// The same for all containers of a database. Those who have one of them open look at its
-    /// record alone, so that all go in one moment with the database, or before it if they are too
-    /// many.
-    async fn remove_records(
-        &self,
-        sequence: u64,
-        database: &DatabaseRecord,
-    ) -> Result<Vec<ContainerRecord>> {
-        let catalog = &self.inner.catalog;
-        let name = &database.name;
-        let mut removed = Vec::new();
-        for attempt in 0..ATTEMPTS_MAX {
-            loop {
-                let mut records = catalog.containers(database.number).await?;
-                let is_last = records.len() <= CONTAINERS_AT_ONCE;
-                records.truncate(CONTAINERS_AT_ONCE);
-                let mut changes = Vec::new();
-                for (sequence, record) in &records {
-                    let container = record.info(*sequence)?.name;
-                    let subject = catalog.container(database.number, container.container());
-                    changes.extend(self.removal(&subject, *sequence, record).await?);
-                }
-                if is_last {
-                    changes.push(Change::remove(&catalog.database(name), sequence));
-                }
-                match catalog.write(&changes).await? {
-                    Written::Done(_) => removed.extend(records.into_iter().map(|it| it.1)),
-                    Written::Conflict => break,
-                }
-                if is_last {
-                    return Ok(removed);
-                }
-            }
-            if self.database(name).await?.0 != sequence {
-                return Err(no_database(name));
-            }
-            pause(attempt).await;
-        }
-        let error = Error::new(ErrorKind::Overloaded, format!("delete the database {name:?}"));
-        Err(error.because("others change its containers all the time"))
-    }
-
-    /// Removes streams that belong to no container, and then the mark that they do not.
-    pub(crate) async fn remove_streams(&self, unfinished: Unfinished) -> Result<()> {
-        let connection = &self.inner.connection;
-        let names = (0..unfinished.streams)
-            .map(|range| RangeNames::new(&connection.options().prefix, unfinished.number, range));
-        let removals: Vec<BoxFuture<'_, Result<()>>> = names
-            .map(|it| -> BoxFuture<'_, _> { Box::pin(remove_range(connection, it)) })
-            .collect();
-        stream::iter(removals).buffer_unordered(STREAMS_AT_ONCE).try_collect::<()>().await?;
-        self.inner.catalog.forget(unfinished.number).await
     }
 
     /// A history that is switched on again does not reach back to when it was off.

@@ -62,8 +62,8 @@ pub struct ServerLimits {
     pub streams_max: u32,
     /// Longest time until the first byte, and for the handshake of TLS. Default: 10 s.
     pub handshake_timeout: Duration,
-    /// Longest time from the moment the headers of a request over HTTP/1.1 begin to arrive until they
-    /// are complete, and for the preface of HTTP/2. Default: 10 s.
+    /// Longest time from the moment the headers of a request over HTTP/1.1 begin to arrive until
+    /// they are complete, and for the preface of HTTP/2. Default: 10 s.
     pub head_timeout: Duration,
     /// Longest time from one answer to the next request, or in which nothing is sent of an answer
     /// that is a stream; HTTP/2 has pings instead. Default: 120 s; SDKs keep connections open and

@@ -174,8 +174,8 @@ impl Context {
     }
 
     /// Measures a value that is to be gone through, and counts that as a step for so many bytes of
-    /// its text, or for what it takes of memory if it has many parts that are written with little. A
-    /// value of which there is more than any row may have is refused.
+    /// its text, or for what it takes of memory if it has many parts that are written with little.
+    /// A value of which there is more than any row may have is refused.
     pub(crate) fn measure(&mut self, value: &Value, step_bytes: usize) -> Result<Measure> {
         let Some(measure) = Measure::of(value, self.row_bytes_max) else {
             return Err(Error::too_large(format!(
