@@ -69,7 +69,15 @@ pub(crate) struct Shared {
 struct Learned {
     sequence: u64,
     settings: Arc<ContainerSettings>,
+    is_history_opening: bool,
     at: Duration,
+}
+
+impl Learned {
+    fn new(sequence: u64, record: &ContainerRecord, at: Duration) -> Self {
+        let settings = Arc::new(record.settings());
+        Self { sequence, settings, is_history_opening: record.is_history_opening, at }
+    }
 }
 
 /// A range and its stream.
@@ -148,7 +156,13 @@ impl Range {
 }
 
 impl Shared {
-    pub(crate) fn new(inner: &Inner, sequence: u64, record: &ContainerRecord) -> Result<Self> {
+    /// `at` is when the record was asked for.
+    pub(crate) fn new(
+        inner: &Inner,
+        sequence: u64,
+        record: &ContainerRecord,
+        at: Duration,
+    ) -> Result<Self> {
         let Inner { connection, catalog, .. } = inner;
         let info = record.info(sequence)?;
         let tiles = info.settings.partition_key.divide(record.streams)?;
@@ -156,7 +170,6 @@ impl Shared {
             .zip(tiles)
             .map(|(number, keys)| Range::new(connection, record, number, keys))
             .collect();
-        let at = connection.options().clock.monotonic();
         Ok(Self {
             connection: connection.clone(),
             catalog: catalog.clone(),
@@ -164,7 +177,7 @@ impl Shared {
             name: info.name,
             id: info.resource_id,
             ranges,
-            settings: Mutex::new(Learned { sequence, settings: Arc::new(info.settings), at }),
+            settings: Mutex::new(Learned::new(sequence, record, at)),
         })
     }
 
@@ -174,7 +187,12 @@ impl Shared {
         if sequence < learned.sequence {
             return;
         }
-        *learned = Learned { sequence, settings: Arc::new(record.settings()), at };
+        *learned = Learned::new(sequence, record, at);
+    }
+
+    /// Whether all versions are kept, but perhaps not yet by every process.
+    pub(crate) fn is_history_opening(&self) -> bool {
+        self.settings.lock().expect("nothing panics while it holds the lock").is_history_opening
     }
 
     pub(crate) fn clock(&self) -> &dyn Clock {

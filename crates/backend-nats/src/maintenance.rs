@@ -54,9 +54,17 @@ impl NatsStore {
         let mut done = Maintained::default();
         let catalog = &self.inner.catalog;
         for database in catalog.databases().await? {
+            let at = self.time();
             for (sequence, record) in catalog.containers(database.number).await? {
-                let shared = self.share(sequence, &record)?;
-                match shared.maintain(&mut done).await {
+                let shared = self.share(sequence, &record, at)?;
+                let mut maintained = Ok(());
+                if record.is_history_opening {
+                    maintained = self.open_history(&shared.name, shared.id).await;
+                }
+                if maintained.is_ok() {
+                    maintained = shared.maintain(&mut done).await;
+                }
+                match maintained {
                     Ok(()) => {}
                     // It was deleted in the meantime.
                     Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -89,7 +97,7 @@ impl Shared {
         let settings = self.fresh_settings().await?;
         for range in &self.ranges {
             self.sweep(range, &settings, done).await?;
-            self.cut_history(range, &settings, done).await?;
+            self.cut_history(range, done).await?;
         }
         Ok(())
     }
@@ -172,7 +180,7 @@ impl Shared {
         let at = self.scene(partition, settings, claims);
         let plan = plan_expiry(&at, &record.id, &known);
         range.cache().forget(&names.item(&record.id));
-        match self.store(range, &plan).await? {
+        match self.store(range, &plan, settings).await? {
             Stored::At(lsn) => {
                 done.expired += 1;
                 self.announce(range, lsn).await;
@@ -184,16 +192,13 @@ impl Shared {
     }
 
     /// Notes which versions are no longer kept, and only then removes them.
-    async fn cut_history(
-        &self,
-        range: &Range,
-        settings: &ContainerSettings,
-        done: &mut Maintained,
-    ) -> Result<()> {
+    async fn cut_history(&self, range: &Range, done: &mut Maintained) -> Result<()> {
+        // Another process may switch the history on while this goes through others.
+        let settings = self.settings().await?;
         let kept = if settings.all_versions_retention.is_zero() {
             Some(Timestamp::from_millis(u64::MAX))
         } else {
-            self.kept_since(settings)
+            self.kept_since(&settings)
         };
         let Some(kept) = kept else { return Ok(()) };
         let filter = range.names.versions();
@@ -217,6 +222,9 @@ impl Shared {
             }
         }
         let Some(floor) = floor else { return Ok(()) };
+        if self.settings().await?.all_versions_retention != settings.all_versions_retention {
+            return Ok(());
+        }
         let subject = self.catalog.floor(self.id.container, range.info.id.0);
         let old: Found<Floor> = self.catalog.get(&subject).await?;
         let is_noted = old.record.is_some_and(|it| floor.lsn <= it.lsn);

@@ -27,8 +27,8 @@ use crate::wire::{Wire, pause};
 
 /// Room for subject and headers in a message of the largest size the server takes.
 const MESSAGE_OVERHEAD_BYTES: usize = 8 * 1024;
-/// When all processes know of new settings and have ended the commits they began before that. They
-/// look by clocks of their own, so that ours has no say in it.
+/// When all processes know of new settings, and what they published a moment before has arrived.
+/// They look by clocks of their own, so that ours has no say in it.
 const SETTINGS_KNOWN_AFTER: Duration = SETTINGS_AGE_MAX.saturating_mul(2);
 /// How often settings are written before others have them.
 pub(crate) const ATTEMPTS_MAX: u32 = 12;
@@ -101,15 +101,24 @@ impl NatsStore {
         Ok((subject, sequence, record.ok_or_else(|| no_container(name))?))
     }
 
+    pub(crate) fn time(&self) -> Duration {
+        self.inner.connection.options().clock.monotonic()
+    }
+
     /// The open container, shared by all who have opened it.
-    pub(crate) fn share(&self, sequence: u64, record: &ContainerRecord) -> Result<Arc<Shared>> {
+    /// `at` is when the record was asked for, by [`Self::time`].
+    pub(crate) fn share(
+        &self,
+        sequence: u64,
+        record: &ContainerRecord,
+        at: Duration,
+    ) -> Result<Arc<Shared>> {
         let mut known = self.known();
         if let Some(shared) = known.get(&record.resource_id()) {
-            let now = self.inner.connection.options().clock.monotonic();
-            shared.learn(sequence, record, now);
+            shared.learn(sequence, record, at);
             return Ok(Arc::clone(shared));
         }
-        let shared = Arc::new(Shared::new(&self.inner, sequence, record)?);
+        let shared = Arc::new(Shared::new(&self.inner, sequence, record, at)?);
         known.insert(record.resource_id(), Arc::clone(&shared));
         Ok(shared)
     }
@@ -124,10 +133,45 @@ impl NatsStore {
             let newest = wire.newest().await?;
             let floor = Floor { lsn: newest.map_or(0, |it| it.sequence), at };
             let subject = self.inner.catalog.floor(record.number, range);
-            let old: Found<Floor> = self.inner.catalog.get(&subject).await?;
-            self.inner.catalog.put(&subject, old.sequence, &floor).await?;
+            for attempt in 0.. {
+                let old: Found<Floor> = self.inner.catalog.get(&subject).await?;
+                // Maintenance may raise it as well.
+                if old.record.is_some_and(|it| floor.lsn < it.lsn) {
+                    break;
+                }
+                match self.inner.catalog.put(&subject, old.sequence, &floor).await? {
+                    Written::Done(_) => break,
+                    Written::Conflict => pause(attempt).await,
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Waits until every process keeps versions, and shows them from then on. Until that is done,
+    /// also after it was broken off, the record says so and nobody is shown any.
+    pub(crate) async fn open_history(&self, name: &ContainerName, id: ResourceId) -> Result<()> {
+        tokio::time::sleep(SETTINGS_KNOWN_AFTER).await;
+        for attempt in 0..ATTEMPTS_MAX {
+            let at = self.time();
+            let (subject, sequence, mut record) = self.record(name).await?;
+            if record.resource_id() != id {
+                return Err(no_container(name));
+            }
+            if !record.is_history_opening {
+                return Ok(());
+            }
+            self.raise_floors(&record).await?;
+            record.is_history_opening = false;
+            let written = self.inner.catalog.put(&subject, sequence, &record).await?;
+            if let Written::Done(sequence) = written {
+                self.share(sequence, &record, at)?;
+                return Ok(());
+            }
+            pause(attempt).await;
+        }
+        let error = Error::new(ErrorKind::Overloaded, format!("keep all versions of \"{name}\""));
+        Err(error.because("others change its settings all the time"))
     }
 }
 
@@ -244,6 +288,7 @@ impl Containers for NatsStore {
     ) -> Result<ContainerInfo> {
         let attempted = || format!("replace the settings of \"{name}\"");
         for attempt in 0..ATTEMPTS_MAX {
+            let at = self.time();
             let (subject, sequence, old) = self.record(name).await?;
             let info = old.info(sequence)?;
             if if_match.as_ref().is_some_and(|etag| *etag != info.etag) {
@@ -255,14 +300,12 @@ impl Containers for NatsStore {
             if let Written::Done(sequence) =
                 self.inner.catalog.put(&subject, sequence, &record).await?
             {
-                self.share(sequence, &record)?;
-                let was_off = info.settings.all_versions_retention.is_zero();
-                if was_off && !settings.all_versions_retention.is_zero() {
-                    self.raise_floors(&record).await?;
-                    // Until all others have heard of it there are gaps.
-                    tokio::time::sleep(SETTINGS_KNOWN_AFTER).await;
-                    self.raise_floors(&record).await?;
+                self.share(sequence, &record, at)?;
+                if !record.is_history_opening {
+                    return record.info(sequence);
                 }
+                self.open_history(name, record.resource_id()).await?;
+                let (_, sequence, record) = self.record(name).await?;
                 return record.info(sequence);
             }
             pause(attempt).await;
@@ -293,8 +336,9 @@ impl Containers for NatsStore {
     }
 
     async fn open(&self, name: &ContainerName) -> Result<Container> {
+        let at = self.time();
         let (_, sequence, record) = self.record(name).await?;
-        let handle = Arc::new(Handle { shared: self.share(sequence, &record)? });
+        let handle = Arc::new(Handle { shared: self.share(sequence, &record, at)? });
         let documents: Arc<dyn Documents> = handle.clone();
         let feed: Arc<dyn ChangeFeed> = handle.clone();
         Ok(Container { info: record.info(sequence)?, documents, feed, guards: Some(handle) })

@@ -48,6 +48,9 @@ pub(crate) struct ContainerRecord {
     ranges: u32,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     unique_keys: Vec<UniqueKey>,
+    /// Versions are kept from now on, but not all processes know that yet: nobody is shown any.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_history_opening: bool,
 }
 
 /// Streams that are being made before the record of their container is there, or removed after it
@@ -90,12 +93,17 @@ impl ContainerRecord {
             event_type: None,
             ranges: settings.ranges,
             unique_keys: settings.unique_keys.clone(),
+            is_history_opening: false,
         };
-        record.with(settings, now)
+        // Nobody has written to it yet.
+        Self { is_history_opening: false, ..record.with(settings, now) }
     }
 
     /// The same container with other settings.
     pub(crate) fn with(mut self, settings: &ContainerSettings, now: Timestamp) -> Self {
+        let was_off = self.all_versions_retention_ms == 0;
+        self.is_history_opening =
+            !settings.all_versions_retention.is_zero() && (was_off || self.is_history_opening);
         self.modified_at = now.as_millis();
         self.default_ttl = settings.default_ttl.map(|it| match it {
             TimeToLive::Never => -1,

@@ -40,6 +40,10 @@ impl Shared {
         };
         let mut must_be_fresh = false;
         for conflicts in 0..CONFLICTS_MAX {
+            // It may have taken a while to get here.
+            if !are_settings_fresh {
+                settings = self.settings().await?;
+            }
             let mut view =
                 self.view(range, &names, &effective, &batch, &settings, must_be_fresh).await?;
             let partition = Partition {
@@ -74,7 +78,7 @@ impl Shared {
             let at = self.scene(partition, &settings, claims);
             let plan = plan(&at, steps, &view.items, counter);
             check_count(&plan)?;
-            match self.store(range, &plan).await? {
+            match self.store(range, &plan, &settings).await? {
                 Stored::At(lsn) => {
                     self.learn_commit(range, &names, &plan, lsn);
                     self.announce(range, lsn).await;

@@ -5,7 +5,7 @@
 //! same batch twice: only one of the two can find what it expects. So a batch whose answer is lost
 //! is looked up by its id, and published again only where nothing has changed.
 
-use millstream_core::{Error, ErrorKind, Result};
+use millstream_core::{ContainerSettings, Error, ErrorKind, Result};
 
 use crate::container::{Range, Shared};
 use crate::plan::{Plan, PlannedItem};
@@ -22,13 +22,23 @@ pub(crate) enum Stored {
 
 impl Shared {
     /// Publishes a plan until it is known what became of it.
-    pub(crate) async fn store(&self, range: &Range, plan: &Plan) -> Result<Stored> {
+    pub(crate) async fn store(
+        &self,
+        range: &Range,
+        plan: &Plan,
+        settings: &ContainerSettings,
+    ) -> Result<Stored> {
         let permit = range.in_flight.acquire().await;
         let _permit = permit.expect("the semaphore is never closed");
         let mut is_doubtful = false;
         let mut reason = String::new();
         let (mut attempt, mut spent) = (0, 0);
         while spent < PATIENCE {
+            // Once all processes keep versions, no commit arrives without.
+            if !is_doubtful && keeps_versions(&*self.settings().await?) != keeps_versions(settings)
+            {
+                return Ok(Stored::Conflict);
+            }
             attempt += 1;
             spent += ANSWERED;
             // A server may still hold part of an earlier attempt, so each has a name of its own.
@@ -96,6 +106,10 @@ impl Shared {
         }
         Ok(trace)
     }
+}
+
+fn keeps_versions(settings: &ContainerSettings) -> bool {
+    !settings.all_versions_retention.is_zero()
 }
 
 /// What is left of a batch whose answer was lost.

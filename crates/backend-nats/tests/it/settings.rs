@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::future::join;
+use futures_util::future::{join, join_all};
+use millstream_backend_nats::NatsStore;
 use millstream_core::{
-    Batch, ContainerName, ContainerSettings, Containers, FeedMode, KeyRange, Operation, PageSize,
-    PartitionKeyDefinition, StartFrom, SystemClock,
+    Batch, ContainerName, ContainerSettings, Containers, Cursor, ErrorKind, FeedMode, KeyRange,
+    Operation, PageSize, PartitionKeyDefinition, StartFrom, SystemClock,
 };
 
 use crate::harness::{Servers, block_on, open};
 
+/// Who write at the same time.
+const WRITERS: usize = 4000;
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[test]
@@ -30,42 +33,85 @@ fn all_versions_are_complete_from_when_they_are_switched_on() {
         one.create(&name, settings.clone()).await.unwrap();
         let writer = other.open(&name).await.unwrap();
         let is_over = AtomicBool::new(false);
-        let writing = async {
-            let mut written = 0;
+        // Events of one key take turns, and so many of them take longer than others need to hear.
+        let (writer, is_over) = (&writer, &is_over);
+        let writing = (0..WRITERS).map(|number| async move {
+            let mut written = Vec::new();
             while !is_over.load(Ordering::Relaxed) {
-                let body = format!(r#"{{"id":"1","pk":"k","number":{written}}}"#);
-                let batch = Batch::new("k").with(Operation::upsert(body));
-                writer.documents.commit(batch).await.unwrap();
-                written += 1;
+                let id = format!("{number}-{}", written.len());
+                let body = format!(r#"{{"id":"{id}","pk":"k","type":"domainEvent"}}"#);
+                let batch = Batch::new("k").with(Operation::create(body));
+                written.push((writer.documents.commit(batch).await.unwrap().lsn, id));
             }
             written
-        };
+        });
         let switching = async {
             one.replace(&name, settings.all_versions_retention(HOUR), None).await.unwrap();
-            let container = one.open(&name).await.unwrap();
+            let feed = one.open(&name).await.unwrap().feed;
             let all = KeyRange::all();
-            let start = container.feed.start(&all, StartFrom::Now, FeedMode::AllVersions).await;
-            // What is missing is missing from what comes right after.
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            let start = feed.start(&all, StartFrom::Now, FeedMode::AllVersions).await.unwrap();
             is_over.store(true, Ordering::Relaxed);
-            (container, start.unwrap())
+            (feed, start)
         };
-        let (written, (container, mut after)) = join(writing, switching).await;
-        let mut numbers: Vec<i64> = Vec::new();
+        let (written, (feed, mut after)) = join(join_all(writing), switching).await;
+        let start = Cursor::parse(&after).unwrap().after;
+        let mut expected: Vec<_> = written.into_iter().flatten().collect();
+        expected.retain(|(lsn, _)| start < *lsn);
+        expected.sort();
+        assert!(!expected.is_empty(), "something was written meanwhile");
+        let mut shown = Vec::new();
         loop {
             let size = PageSize::items(1000);
-            let page = container.feed.read(&KeyRange::all(), &after, size).await.unwrap();
+            let page = feed.read(&KeyRange::all(), &after, size).await.unwrap();
             after = page.continuation;
             if page.changes.is_empty() {
                 break;
             }
-            for change in page.changes {
-                let body = change.current.unwrap().body;
-                let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
-                numbers.push(body["number"].as_i64().unwrap());
+            let changes = page.changes.into_iter();
+            shown.extend(changes.map(|it| (it.lsn, it.id.as_str().to_owned())));
+        }
+        // Short, as there are thousands.
+        assert_eq!((shown.len(), shown.last()), (expected.len(), expected.last()));
+        assert!(shown == expected, "the changes are not those that were committed");
+    });
+}
+
+#[test]
+fn nobody_sees_versions_before_every_process_keeps_them() {
+    let Some(servers) = Servers::single() else { return };
+    block_on(async {
+        let url = format!("{}?prefix=opening", servers.url());
+        let one = open(&url, Arc::new(SystemClock::default())).await;
+        let other = open(&url, Arc::new(SystemClock::default())).await;
+        one.create_database("d").await.unwrap();
+        let name = ContainerName::new("d", "c").unwrap();
+        let settings = ContainerSettings::new(PartitionKeyDefinition::hash("/pk").unwrap());
+        one.create(&name, settings.clone()).await.unwrap();
+        let kept = settings.clone().all_versions_retention(HOUR);
+        let start = async |store: &NatsStore| {
+            let feed = store.open(&name).await.unwrap().feed;
+            feed.start(&KeyRange::all(), StartFrom::Now, FeedMode::AllVersions).await
+        };
+        // Broken off, as by the end of the process, when the settings have been written.
+        let mut replacing = Box::pin(one.replace(&name, kept.clone(), None));
+        loop {
+            let waited = tokio::time::timeout(Duration::from_millis(1), &mut replacing).await;
+            assert!(waited.is_err(), "it waits for the others");
+            if other.open(&name).await.unwrap().info.settings == kept {
+                break;
             }
         }
-        let first = *numbers.first().expect("something was written meanwhile");
-        assert_eq!(numbers, (first..written).collect::<Vec<_>>());
+        drop(replacing);
+        for store in [&one, &other] {
+            assert_eq!(start(store).await.unwrap_err().kind(), ErrorKind::Unsupported);
+        }
+        // Maintenance goes on with it, and so does whoever replaces the settings again.
+        other.maintain().await.unwrap();
+        start(&one).await.unwrap();
+        one.replace(&name, settings, None).await.unwrap();
+        start(&other).await.unwrap_err();
+        let info = one.replace(&name, kept, None).await.unwrap();
+        start(&other).await.unwrap();
+        assert_eq!(other.open(&name).await.unwrap().info, info);
     });
 }
