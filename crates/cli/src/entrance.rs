@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use millstream_gateway::{AccountKey, Gateway, GatewayOptions, Server, Tls};
@@ -9,10 +10,14 @@ use tokio::net::TcpListener;
 
 use crate::config::{Config, GatewayConfig};
 use crate::failure::{Failure, Result};
+use crate::places::Place;
 use crate::system::System;
 
 /// Where a certificate of our own is kept, below the directory of the store.
 const TLS_DIRECTORY: &str = "tls";
+
+/// How long clients may go on with a container of Azure Cosmos DB that others have changed.
+const COSMOS_CONTAINER_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// How clients get in.
 #[derive(Debug)]
@@ -53,6 +58,10 @@ impl Entrance {
         }
         if let Some(key) = key(&gateway.read_only_key_env, &variable)? {
             options = options.read_only_keys(vec![key]);
+        }
+        if let Place::Cosmos(_) = Place::parse("store", &config.store)? {
+            // Azure allows few requests for what a container is.
+            options = options.container_age_max(COSMOS_CONTAINER_AGE_MAX);
         }
         check_reach(config.listen, &options, gateway)?;
         Ok(options)

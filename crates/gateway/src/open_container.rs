@@ -19,15 +19,14 @@ use crate::rid::Rid;
 use crate::throttle::Throttle;
 use crate::{headers, session};
 
-/// How old what is known of a container may be, so that what other processes do to it is heard of.
-const AGE_MAX: Duration = Duration::from_secs(1);
-
 /// An open container of the backend.
 #[derive(Debug)]
 pub(crate) struct OpenContainer {
     container: Container,
-    /// When it was opened, or looked at last, in milliseconds of the monotonic clock.
-    looked_at: AtomicU64,
+    /// When the backend was last asked for it, in milliseconds of the monotonic clock.
+    asked_at: AtomicU64,
+    /// Held by who asks.
+    pub(crate) asking: tokio::sync::Mutex<()>,
     /// Its resource id.
     pub(crate) rid: String,
     /// `dbs/{database}/colls/{container}`, by name, as headers have it.
@@ -89,20 +88,21 @@ impl OpenContainer {
             computed: RwLock::default(),
             throttle,
             ranges: RwLock::new(Arc::new(ranges.into_iter().map(Range::new).collect())),
-            looked_at: AtomicU64::new(millis(now)),
+            asked_at: AtomicU64::new(millis(now)),
+            asking: tokio::sync::Mutex::default(),
             container,
         })
     }
 
-    /// Whether it is time to look what the backend has now. One of those who ask is told so; the
-    /// others go on with what is known.
-    pub(crate) fn is_to_be_looked_at(&self, now: Duration) -> bool {
-        let last = self.looked_at.load(Ordering::Relaxed);
-        last.saturating_add(millis(AGE_MAX)) < millis(now)
-            && self
-                .looked_at
-                .compare_exchange(last, millis(now), Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
+    /// How old what is known is.
+    pub(crate) fn age(&self, now: Duration) -> Duration {
+        let asked_at = self.asked_at.load(Ordering::Relaxed);
+        Duration::from_millis(millis(now).saturating_sub(asked_at))
+    }
+
+    /// Notes that the backend was asked at this time, and has the same as before.
+    pub(crate) fn set_asked(&self, at: Duration) {
+        self.asked_at.fetch_max(millis(at), Ordering::Relaxed);
     }
 
     pub(crate) fn info(&self) -> &ContainerInfo {

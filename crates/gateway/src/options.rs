@@ -83,6 +83,9 @@ pub struct GatewayOptions {
     pub body_timeout: Duration,
     /// Whether requests beyond the throughput of a container are refused with 429. Default: no.
     pub enforce_throughput: bool,
+    /// How old what is known of a container may be, so that what other processes do to it is heard
+    /// of. The backend is asked twice in this time while the container is in use. Default: 1 s.
+    pub container_age_max: Duration,
 }
 
 impl Default for GatewayOptions {
@@ -96,6 +99,7 @@ impl Default for GatewayOptions {
             body_bytes_max: 4 * 1024 * 1024,
             body_timeout: Duration::from_secs(30),
             enforce_throughput: false,
+            container_age_max: Duration::from_secs(1),
         }
     }
 }
@@ -119,6 +123,13 @@ impl GatewayOptions {
     #[must_use]
     pub fn enforce_throughput(mut self, value: bool) -> Self {
         self.enforce_throughput = value;
+        self
+    }
+
+    /// Sets how old what is known of a container may be.
+    #[must_use]
+    pub fn container_age_max(mut self, value: Duration) -> Self {
+        self.container_age_max = value;
         self
     }
 

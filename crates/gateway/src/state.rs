@@ -138,17 +138,46 @@ impl State {
     ///
     /// 404, with sub-status 1003 if not even the database exists.
     pub(crate) async fn container(&self, path: &ContainerPath) -> Result<Found, Refusal> {
-        let known = self.read_open().get(path).cloned();
-        if let Some(found) = known {
-            let container = &found.container;
-            if !container.is_to_be_looked_at(self.clock.monotonic())
-                || Box::pin(self.still_holds(container)).await
-            {
-                return Ok(found);
-            }
-            self.forget(&container.info().name);
+        let now = self.clock.monotonic();
+        match self.known(path) {
+            Some(found) if self.is_fresh(&found, now) => Ok(found),
+            Some(found) => Box::pin(self.ask_again(path, found, now)).await,
+            None => Box::pin(self.open(path)).await,
         }
-        let found = Box::pin(self.look_up(path)).await?;
+    }
+
+    /// The container a path names, which has been open for a while, as it is now.
+    async fn ask_again(
+        &self,
+        path: &ContainerPath,
+        found: Found,
+        now: Duration,
+    ) -> Result<Found, Refusal> {
+        let container = Arc::clone(&found.container);
+        // One request asks; others go on with what is known if it is not too old.
+        let _asking = match container.asking.try_lock() {
+            Ok(asking) => asking,
+            Err(_) if container.age(now) <= self.options.container_age_max => return Ok(found),
+            Err(_) => container.asking.lock().await,
+        };
+        match self.known(path) {
+            Some(known) if self.is_fresh(&known, now) => return Ok(known),
+            _ if self.still_holds(&container).await => return Ok(found),
+            _ => self.forget(&container.info().name),
+        }
+        self.open(path).await
+    }
+
+    fn known(&self, path: &ContainerPath) -> Option<Found> {
+        self.read_open().get(path).cloned()
+    }
+
+    fn is_fresh(&self, found: &Found, now: Duration) -> bool {
+        found.container.age(now) <= self.options.container_age_max / 2
+    }
+
+    async fn open(&self, path: &ContainerPath) -> Result<Found, Refusal> {
+        let found = self.look_up(path).await?;
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         if OPEN_MAX <= open.len() {
             open.clear();
@@ -229,29 +258,32 @@ impl State {
         &self,
         name: &ContainerName,
     ) -> Result<Option<Arc<OpenContainer>>, Refusal> {
+        let now = self.clock.monotonic();
         let container = match self.containers.open(name).await {
             Ok(container) => container,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         let throttle = self.throttle(container.info.resource_id).await?;
-        let now = self.clock.monotonic();
         Ok(Some(Arc::new(OpenContainer::new(container, throttle, now).await?)))
     }
 
     /// Whether an open container is still what the backend has: another process may have deleted
     /// it or changed what it is.
-    async fn still_holds(&self, container: &OpenContainer) -> bool {
+    pub(crate) async fn still_holds(&self, container: &OpenContainer) -> bool {
+        let now = self.clock.monotonic();
         match self.containers.open(&container.info().name).await {
             Ok(current) if current.info != *container.info() => return false,
-            Ok(_) => (),
             Err(error) if error.kind() == ErrorKind::NotFound => return false,
-            // The request is going to tell.
-            Err(_) => return true,
+            // If it cannot be asked the request is going to tell.
+            Ok(_) | Err(_) => (),
         }
-        let _ = container.refresh_ranges().await;
         let throttle = self.throttle(container.info().resource_id).await;
-        throttle.is_ok_and(|it| it.is_off() || Arc::ptr_eq(&it, &container.throttle))
+        if throttle.is_ok_and(|it| !it.is_off() && !Arc::ptr_eq(&it, &container.throttle)) {
+            return false;
+        }
+        container.set_asked(now);
+        true
     }
 
     /// The computed properties of a container, which another process may have replaced. Only
@@ -287,7 +319,7 @@ impl State {
         let units = own.or(shared).map_or(THROUGHPUT_DEFAULT, Throughput::most);
         let now = self.clock.monotonic();
         let mut throttles = self.lock_throttles();
-        if OPEN_MAX <= throttles.len() {
+        if OPEN_MAX <= throttles.len() && !throttles.contains_key(&owner) {
             throttles.clear();
         }
         let throttle = throttles.entry(owner).or_insert_with(|| Throttle::new(units, now).into());

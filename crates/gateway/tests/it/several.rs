@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use http::Method;
 use millstream_core::{Clock, SystemClock, Timestamp};
 use millstream_gateway::GatewayOptions;
@@ -118,6 +118,26 @@ fn another_partition_key_is_known_within_a_second() {
 }
 
 #[test]
+fn nobody_goes_on_with_what_is_too_old() {
+    run(async {
+        let (first, second, ahead) = two(GatewayOptions::default()).await;
+        for key in ["/other", "/pk"].repeat(10) {
+            make_anew(&first, key).await;
+            // All at once after a long rest, of which one asks.
+            ahead.pass(3600);
+            let asked = (0..20).map(|number| {
+                let second = &second;
+                let body = format!(r#"{{"id":"{number}","pk":"a","other":"x"}}"#);
+                async move { second.item(if key == "/pk" { "a" } else { "x" }, &body).await }
+            });
+            for answered in join_all(asked).await {
+                answered.expect(201);
+            }
+        }
+    });
+}
+
+#[test]
 fn what_is_kept_for_the_feed_is_known_within_a_second() {
     run(async {
         let (first, second, ahead) = two(GatewayOptions::default()).await;
@@ -162,7 +182,8 @@ fn a_container_that_is_gone_is_gone_everywhere() {
         ahead.pass(2);
         first.ask(Method::DELETE, "/dbs/d/colls/c", &[], "").await.expect(204);
         for _ in 0..2 {
-            let gone = second.get("/dbs/d/colls/c/docs").await.expect(404);
+            // Where the container is there, this needs no backend to be refused.
+            let gone = second.item("b", r#"{"id":"1","pk":"a"}"#).await.expect(404);
             assert_eq!(gone.header("x-ms-substatus"), "1003");
         }
     });
