@@ -1,5 +1,7 @@
 //! Several gateways on one backend.
 
+mod slow;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,6 +13,7 @@ use millstream_gateway::GatewayOptions;
 use serde_json::{Value, json};
 
 use crate::client::{Answered, Running, memory, run};
+use crate::several::slow::Slow;
 
 /// A clock on which time passes when the test wants it to.
 #[derive(Debug, Default)]
@@ -46,7 +49,7 @@ async fn two(options: GatewayOptions) -> (Running, Running, Arc<Ahead>) {
     let first = Running::on(Arc::clone(&containers)).await;
     first.with_container().await;
     let ahead = Arc::new(Ahead::default());
-    let second = Running::on_with(containers, ahead.clone(), options).await;
+    let second = Running::on_with(Arc::new(Slow(containers)), ahead.clone(), options).await;
     second.item("a", r#"{"id":"1","pk":"a"}"#).await.expect(201);
     (first, second, ahead)
 }
@@ -117,19 +120,28 @@ fn another_partition_key_is_known_within_a_second() {
     });
 }
 
+/// Creates an item; how many components its key needs is known without the backend.
+async fn create(gateway: &Running, key: &str, body: String) -> Answered {
+    let headers = [("x-ms-documentdb-partitionkey", key)];
+    gateway.ask(Method::POST, "/dbs/d/colls/c/docs", &headers, body).await
+}
+
 #[test]
 fn nobody_goes_on_with_what_is_too_old() {
     run(async {
         let (first, second, ahead) = two(GatewayOptions::default()).await;
-        for key in ["/other", "/pk"].repeat(10) {
-            make_anew(&first, key).await;
+        let definitions = [
+            (r#"["a","x"]"#, r#"{"paths":["/pk","/other"],"kind":"MultiHash","version":2}"#),
+            (r#"["a"]"#, r#"{"paths":["/pk"],"kind":"Hash","version":2}"#),
+        ];
+        for (key, definition) in definitions.repeat(3) {
+            first.ask(Method::DELETE, "/dbs/d/colls/c", &[], "").await.expect(204);
+            let body = format!(r#"{{"id":"c","partitionKey":{definition}}}"#);
+            first.post("/dbs/d/colls", &body).await.expect(201);
             // All at once after a long rest, of which one asks.
             ahead.pass(3600);
-            let asked = (0..20).map(|number| {
-                let second = &second;
-                let body = format!(r#"{{"id":"{number}","pk":"a","other":"x"}}"#);
-                async move { second.item(if key == "/pk" { "a" } else { "x" }, &body).await }
-            });
+            let body = |number| format!(r#"{{"id":"{number}","pk":"a","other":"x"}}"#);
+            let asked = (0..20).map(|number| create(&second, key, body(number)));
             for answered in join_all(asked).await {
                 answered.expect(201);
             }
@@ -183,7 +195,8 @@ fn a_container_that_is_gone_is_gone_everywhere() {
         first.ask(Method::DELETE, "/dbs/d/colls/c", &[], "").await.expect(204);
         for _ in 0..2 {
             // Where the container is there, this needs no backend to be refused.
-            let gone = second.item("b", r#"{"id":"1","pk":"a"}"#).await.expect(404);
+            let body = r#"{"id":"2","pk":"a"}"#.to_owned();
+            let gone = create(&second, r#"["a","b"]"#, body).await.expect(404);
             assert_eq!(gone.header("x-ms-substatus"), "1003");
         }
     });
