@@ -52,20 +52,21 @@ impl Documents for ContainerDocuments {
     ) -> Result<ScanPage> {
         self.container.check_exists()?;
         let ScanScope::Partition(key) = scope else {
-            return Ok(self.look(scope, after, size.clamped())?.page);
+            return Ok(self.look(scope, after, size.clamped(), &mut { RECENT_EXTRA })?.page);
         };
         // Of the partition a batch is on the page whole or not at all, unless others write to it
         // faster than it can be read.
         let info = self.container.info();
         let effective = info.settings.partition_key.effective(key)?;
+        let mut recent_extra = RECENT_EXTRA;
         for _ in 1..LOOKS_MAX {
             let newest = self.container.range_of(&effective).newest();
-            let look = self.look(scope, after, size.clamped())?;
+            let look = self.look(scope, after, size.clamped(), &mut recent_extra)?;
             if !look.is_overtaken && look.page.items.iter().all(|it| it.lsn <= newest) {
                 return Ok(look.page);
             }
         }
-        Ok(self.look(scope, after, size.clamped())?.page)
+        Ok(self.look(scope, after, size.clamped(), &mut recent_extra)?.page)
     }
 }
 
@@ -85,11 +86,14 @@ struct Look {
 }
 
 impl ContainerDocuments {
+    /// `recent_extra` is how much more of what was written lately is looked at than fits on the
+    /// page; of a partition it grows until something is found.
     fn look(
         &self,
         scope: &ScanScope,
         after: Option<&ScanContinuation>,
         size: PageSize,
+        recent_extra: &mut usize,
     ) -> Result<Look> {
         let info = self.container.info();
         let (mut from, to) = self.bounds(scope)?;
@@ -98,10 +102,10 @@ impl ContainerDocuments {
         }
         let page = ScanPage { items: Vec::new(), continuation: None };
         let mut look = Look { page, is_overtaken: false };
-        let (mut bytes, mut recent_extra) = (0, RECENT_EXTRA);
+        let mut bytes = 0;
         loop {
             let section = Section { table: Table::Items, from: from.clone(), to: to.clone() };
-            let view = self.engine.view(vec![section], |_| size.items_max + recent_extra);
+            let view = self.engine.view(vec![section], |_| size.items_max + *recent_extra);
             for entry in view.entries(0) {
                 let (key, _) = entry?;
                 if size.items_max <= look.page.items.len() || size.bytes_max <= bytes {
@@ -122,7 +126,7 @@ impl ContainerDocuments {
             match scope {
                 ScanScope::Keys(_) => from = cut.to_vec(),
                 // Two sections are of two moments, and an empty page would look like the last one.
-                ScanScope::Partition(_) if look.page.items.is_empty() => recent_extra *= 2,
+                ScanScope::Partition(_) if look.page.items.is_empty() => *recent_extra *= 2,
                 ScanScope::Partition(_) => {
                     look.page.continuation = Some(continuation_before(cut));
                     return Ok(look);
