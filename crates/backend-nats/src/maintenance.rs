@@ -59,7 +59,7 @@ impl NatsStore {
                 let shared = self.share(sequence, &record, at)?;
                 let mut maintained = Ok(());
                 if record.is_history_opening {
-                    maintained = self.open_history(&shared.name, shared.id).await;
+                    maintained = self.open_history(sequence, record).await.map(drop);
                 }
                 if maintained.is_ok() {
                     maintained = shared.maintain(&mut done).await;

@@ -149,29 +149,30 @@ impl NatsStore {
     }
 
     /// Waits until every process keeps versions, and shows them from then on. Until that is done,
-    /// also after it was broken off, the record says so and nobody is shown any.
-    pub(crate) async fn open_history(&self, name: &ContainerName, id: ResourceId) -> Result<()> {
+    /// also after it was broken off, the record says so and nobody is shown any. If the settings are
+    /// replaced meanwhile, it is up to those who do so.
+    pub(crate) async fn open_history(
+        &self,
+        sequence: u64,
+        mut record: ContainerRecord,
+    ) -> Result<ContainerInfo> {
+        let begun = record.info(sequence)?;
         tokio::time::sleep(SETTINGS_KNOWN_AFTER).await;
-        for attempt in 0..ATTEMPTS_MAX {
-            let at = self.time();
-            let (subject, sequence, mut record) = self.record(name).await?;
-            if record.resource_id() != id {
-                return Err(no_container(name));
-            }
-            if !record.is_history_opening {
-                return Ok(());
-            }
-            self.raise_floors(&record).await?;
-            record.is_history_opening = false;
-            let written = self.inner.catalog.put(&subject, sequence, &record).await?;
-            if let Written::Done(sequence) = written {
-                self.share(sequence, &record, at)?;
-                return Ok(());
-            }
-            pause(attempt).await;
+        self.raise_floors(&record).await?;
+        let catalog = &self.inner.catalog;
+        let id = record.resource_id();
+        let subject = catalog.container(id.database, begun.name.container());
+        let at = self.time();
+        record.is_history_opening = false;
+        if let Written::Done(sequence) = catalog.put(&subject, sequence, &record).await? {
+            self.share(sequence, &record, at)?;
+            return record.info(sequence);
         }
-        let error = Error::new(ErrorKind::Overloaded, format!("keep all versions of \"{name}\""));
-        Err(error.because("others change its settings all the time"))
+        let Found { sequence, record: found } = catalog.get::<ContainerRecord>(&subject).await?;
+        match found.filter(|it| it.is_like(&record)) {
+            Some(opened) => opened.info(sequence),
+            None => Ok(begun),
+        }
     }
 }
 
@@ -304,9 +305,8 @@ impl Containers for NatsStore {
                 if !record.is_history_opening {
                     return record.info(sequence);
                 }
-                self.open_history(name, record.resource_id()).await?;
-                let (_, sequence, record) = self.record(name).await?;
-                return record.info(sequence);
+                let opened = self.open_history(sequence, record).await;
+                return opened.map_err(Error::with_unknown_effect);
             }
             pause(attempt).await;
         }

@@ -91,7 +91,7 @@ async fn in_container(
     let found = find(state, path, below).await?;
     let answer = in_open(state, request, &found, below).await;
     let Err(refusal) = answer else { return answer };
-    if !refusal.is_container_gone || state.still_holds(&found.container).await {
+    if !refusal.is_container_gone || state.still_holds(&found.container).await? {
         return Err(refusal);
     }
     state.forget(&found.container.info().name);

@@ -155,15 +155,21 @@ impl State {
     ) -> Result<Found, Refusal> {
         let container = Arc::clone(&found.container);
         // One request asks; others go on with what is known if it is not too old.
-        let _asking = match container.asking.try_lock() {
+        let asking = match container.asking.try_lock() {
             Ok(asking) => asking,
             Err(_) if container.age(now) <= self.options.container_age_max => return Ok(found),
             Err(_) => container.asking.lock().await,
         };
         match self.known(path) {
             Some(known) if self.is_fresh(&known, now) => return Ok(known),
-            _ if self.still_holds(&container).await => return Ok(found),
-            _ => self.forget(&container.info().name),
+            // If it cannot be asked now, the request is going to tell.
+            Some(_) if self.still_holds(&container).await.unwrap_or(true) => {
+                container.set_asked(now);
+                return Ok(found);
+            }
+            Some(_) => self.forget(&container.info().name),
+            // Somebody else was told that it is gone.
+            None => drop(asking),
         }
         self.open(path).await
     }
@@ -270,20 +276,15 @@ impl State {
 
     /// Whether an open container is still what the backend has: another process may have deleted
     /// it or changed what it is.
-    pub(crate) async fn still_holds(&self, container: &OpenContainer) -> bool {
-        let now = self.clock.monotonic();
+    pub(crate) async fn still_holds(&self, container: &OpenContainer) -> Result<bool, Refusal> {
         match self.containers.open(&container.info().name).await {
-            Ok(current) if current.info != *container.info() => return false,
-            Err(error) if error.kind() == ErrorKind::NotFound => return false,
-            // If it cannot be asked the request is going to tell.
-            Ok(_) | Err(_) => (),
+            Ok(current) if current.info != *container.info() => return Ok(false),
+            Ok(_) => (),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error.into()),
         }
-        let throttle = self.throttle(container.info().resource_id).await;
-        if throttle.is_ok_and(|it| !it.is_off() && !Arc::ptr_eq(&it, &container.throttle)) {
-            return false;
-        }
-        container.set_asked(now);
-        true
+        let throttle = self.throttle(container.info().resource_id).await?;
+        Ok(throttle.is_off() || Arc::ptr_eq(&throttle, &container.throttle))
     }
 
     /// The computed properties of a container, which another process may have replaced. Only

@@ -116,6 +116,12 @@ impl ContainerRecord {
         self
     }
 
+    /// Whether another record is of the same container and says the same.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        (self.number, self.is_history_opening, self.settings())
+            == (other.number, other.is_history_opening, other.settings())
+    }
+
     pub(crate) fn settings(&self) -> ContainerSettings {
         let seconds = |it: i64| u32::try_from(it).map_or(TimeToLive::Never, TimeToLive::Seconds);
         ContainerSettings {

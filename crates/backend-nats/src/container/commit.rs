@@ -87,7 +87,7 @@ impl Shared {
                     return Ok(BatchOutcome { lsn: Lsn::new(lsn), results });
                 }
                 Stored::Conflict => {
-                    must_be_fresh = true;
+                    (must_be_fresh, are_settings_fresh) = (true, false);
                     if 0 < conflicts {
                         pause(conflicts.min(4) - 1).await;
                     }

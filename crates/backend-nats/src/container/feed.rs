@@ -90,7 +90,7 @@ impl Shared {
             return Err(error.because("the container keeps none; give it a retention"));
         }
         if mode == FeedMode::AllVersions && self.is_history_opening() {
-            let error = Error::new(ErrorKind::Unsupported, "read all versions");
+            let error = Error::new(ErrorKind::Unavailable, "read all versions");
             return Err(error.because(
                 "the container begins to keep them, which takes some seconds; if that was broken \
                  off, maintenance goes on with it, or replace the settings once more",

@@ -34,10 +34,16 @@ impl Shared {
         let mut reason = String::new();
         let (mut attempt, mut spent) = (0, 0);
         while spent < PATIENCE {
-            // Once all processes keep versions, no commit arrives without.
-            if !is_doubtful && keeps_versions(&*self.settings().await?) != keeps_versions(settings)
-            {
-                return Ok(Stored::Conflict);
+            // Once all processes keep versions, nobody sends a commit without.
+            match self.settings().await {
+                Ok(now) if keeps_versions(&now) == keeps_versions(settings) => {}
+                Ok(_) if is_doubtful => {
+                    reason = "the answer was lost and the settings have changed since".to_owned();
+                    break;
+                }
+                Ok(_) => return Ok(Stored::Conflict),
+                Err(error) if is_doubtful => return Err(error.with_unknown_effect()),
+                Err(error) => return Err(error),
             }
             attempt += 1;
             spent += ANSWERED;

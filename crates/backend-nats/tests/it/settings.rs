@@ -103,7 +103,7 @@ fn nobody_sees_versions_before_every_process_keeps_them() {
         }
         drop(replacing);
         for store in [&one, &other] {
-            assert_eq!(start(store).await.unwrap_err().kind(), ErrorKind::Unsupported);
+            assert_eq!(start(store).await.unwrap_err().kind(), ErrorKind::Unavailable);
         }
         // Maintenance goes on with it, and so does whoever replaces the settings again.
         other.maintain().await.unwrap();
