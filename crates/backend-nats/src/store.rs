@@ -149,8 +149,8 @@ impl NatsStore {
     }
 
     /// Waits until every process keeps versions, and shows them from then on. Until that is done,
-    /// also after it was broken off, the record says so and nobody is shown any. If the settings are
-    /// replaced meanwhile, it is up to those who do so.
+    /// also after it was broken off, the record says so and nobody is shown any. If the settings
+    /// are replaced meanwhile, it is up to those who do so.
     pub(crate) async fn open_history(
         &self,
         sequence: u64,
