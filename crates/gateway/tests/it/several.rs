@@ -1,6 +1,6 @@
 //! Several gateways on one backend.
 
-mod slow;
+mod elsewhere;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use millstream_gateway::GatewayOptions;
 use serde_json::{Value, json};
 
 use crate::client::{Answered, Running, memory, run};
-use crate::several::slow::Slow;
+use crate::several::elsewhere::Elsewhere;
 
 /// A clock on which time passes when the test wants it to.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ async fn two(options: GatewayOptions) -> (Running, Running, Arc<Ahead>) {
     let first = Running::on(Arc::clone(&containers)).await;
     first.with_container().await;
     let ahead = Arc::new(Ahead::default());
-    let second = Running::on_with(Arc::new(Slow(containers)), ahead.clone(), options).await;
+    let second = Running::on_with(Arc::new(Elsewhere(containers)), ahead.clone(), options).await;
     second.item("a", r#"{"id":"1","pk":"a"}"#).await.expect(201);
     (first, second, ahead)
 }
@@ -184,6 +184,21 @@ fn throughput_that_another_gateway_changed_holds_within_a_second() {
             let body = format!(r#"{{"id":"{number}","pk":"b"}}"#);
             second.item("b", &body).await.expect(201);
         }
+    });
+}
+
+#[test]
+fn throughput_is_kept_where_ranges_cannot_be_split() {
+    run(async {
+        let (first, second, _) = two(GatewayOptions::default()).await;
+        let mut offer = second.get("/offers").await.expect(200).json()["Offers"][0].clone();
+        let path = format!("/offers/{}", offer["id"].as_str().unwrap());
+        offer["content"]["offerThroughput"] = json!(30_000);
+        second.ask(Method::PUT, &path, &[], offer.to_string()).await.expect(200);
+        let read = first.get(&path).await.expect(200).json();
+        assert_eq!(read["content"]["offerThroughput"], 30_000);
+        let ranges = second.get("/dbs/d/colls/c/pkranges").await.expect(200).json();
+        assert_eq!(ranges["_count"], 1);
     });
 }
 

@@ -1,4 +1,4 @@
-//! A backend that takes its time to say what a container is.
+//! A backend elsewhere: it takes its time to say what a container is, and cannot split ranges.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,23 +6,23 @@ use std::time::Duration;
 use async_trait::async_trait;
 use millstream_core::{
     Capabilities, Container, ContainerInfo, ContainerName, ContainerSettings, Containers,
-    DatabaseInfo, EffectiveKey, Etag, RangeId, RangeInfo, Result,
+    DatabaseInfo, EffectiveKey, Error, ErrorKind, Etag, RangeId, RangeInfo, Result,
 };
 
 /// Enough for other requests to come.
 const SLOW: Duration = Duration::from_millis(50);
 
-pub(super) struct Slow(pub(super) Arc<dyn Containers>);
+pub(super) struct Elsewhere(pub(super) Arc<dyn Containers>);
 
 #[async_trait]
-impl Containers for Slow {
+impl Containers for Elsewhere {
     async fn open(&self, name: &ContainerName) -> Result<Container> {
         tokio::time::sleep(SLOW).await;
         self.0.open(name).await
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
+        Capabilities { split: false, merge: false, ..self.0.capabilities() }
     }
 
     async fn create_database(&self, name: &str) -> Result<DatabaseInfo> {
@@ -64,14 +64,14 @@ impl Containers for Slow {
 
     async fn split(
         &self,
-        name: &ContainerName,
-        range: RangeId,
-        at: Option<&EffectiveKey>,
+        _: &ContainerName,
+        _: RangeId,
+        _: Option<&EffectiveKey>,
     ) -> Result<Vec<RangeInfo>> {
-        self.0.split(name, range, at).await
+        Err(Error::new(ErrorKind::Unsupported, "split a range"))
     }
 
-    async fn merge(&self, name: &ContainerName, one: RangeId, two: RangeId) -> Result<RangeInfo> {
-        self.0.merge(name, one, two).await
+    async fn merge(&self, _: &ContainerName, _: RangeId, _: RangeId) -> Result<RangeInfo> {
+        Err(Error::new(ErrorKind::Unsupported, "merge ranges"))
     }
 }
