@@ -2,6 +2,7 @@
 
 mod elsewhere;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -199,6 +200,44 @@ fn throughput_is_kept_where_ranges_cannot_be_split() {
         assert_eq!(read["content"]["offerThroughput"], 30_000);
         let ranges = second.get("/dbs/d/colls/c/pkranges").await.expect(200).json();
         assert_eq!(ranges["_count"], 1);
+    });
+}
+
+/// Reads the item of a key; `token` is what the client has seen.
+async fn read(gateway: &Running, key: usize, token: &str) -> Answered {
+    let partition_key = format!(r#"["{key}"]"#);
+    let headers =
+        [("x-ms-documentdb-partitionkey", partition_key.as_str()), ("x-ms-session-token", token)];
+    gateway.ask(Method::GET, &format!("/dbs/d/colls/c/docs/{key}"), &headers, "").await
+}
+
+#[test]
+fn what_one_half_of_a_split_range_has_seen_is_not_told_of_the_other() {
+    run(async {
+        let (first, second, _) = two(GatewayOptions::default()).await;
+        for key in 0..20 {
+            let body = format!(r#"{{"id":"{key}","pk":"{key}"}}"#);
+            second.item(&key.to_string(), &body).await.expect(201);
+        }
+        let split = "/databases/d/containers/c/partitions/0/split";
+        first.ask(Method::POST, split, &[], "").await.expect(200);
+        let mut ranges = BTreeMap::new();
+        for key in 0..20 {
+            let token =
+                read(&first, key, "").await.expect(200).header("x-ms-session-token").to_owned();
+            ranges.entry(token.split(':').next().unwrap().to_owned()).or_insert(key);
+        }
+        let [one, other] = ranges.into_values().collect::<Vec<_>>()[..] else {
+            panic!("two halves")
+        };
+        // The second gateway has not heard of the split, and takes these for commits of the whole.
+        for number in 0..5 {
+            let body = format!(r#"{{"id":"new-{number}","pk":"{one}"}}"#);
+            second.item(&one.to_string(), &body).await.expect(201);
+        }
+        second.get("/dbs/d/colls/c/pkranges").await.expect(200);
+        let told = read(&second, other, "").await.expect(200);
+        read(&first, other, told.header("x-ms-session-token")).await.expect(200);
     });
 }
 
