@@ -64,7 +64,7 @@ impl ComputedProperties {
             let Some(expression) = computation(select).filter(|_| named.all.is_empty()) else {
                 return refused(
                     "its query has to be SELECT VALUE and an expression FROM c, without \
-                     parameters, aggregates, inner queries and functions of the current time",
+                     parameters, aggregates, inner queries, RAND and functions of the current time",
                 );
             };
             if LEVELS_MAX < levels(&expression) {
@@ -144,9 +144,9 @@ fn is_pure(expression: &Expression) -> bool {
         expression,
         Expression::Scalar(_) | Expression::Gathered(_) | Expression::Exists(_)
     );
-    let asks_time = matches!(expression, Expression::Call { function, .. }
-        if function.name.starts_with("GetCurrent"));
-    let mut is_pure = !has_query && !asks_time;
+    let varies = matches!(expression, Expression::Call { function, .. }
+        if function.name.starts_with("GetCurrent") || function.is_random());
+    let mut is_pure = !has_query && !varies;
     expression.each_child(&mut |child| is_pure &= self::is_pure(child));
     is_pure
 }

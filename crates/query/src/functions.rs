@@ -9,6 +9,7 @@ mod strings;
 mod types;
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 
 use millstream_core::Timestamp;
 use regex_lite::Regex;
@@ -49,6 +50,9 @@ pub(crate) struct Context {
     row_bytes_max: usize,
     /// Patterns by their modifiers and text.
     patterns: BTreeMap<String, Pattern>,
+    /// Its hashes of 0, 1, 2 and so on are the numbers of RAND.
+    chance: RandomState,
+    randoms: u64,
 }
 
 #[derive(Debug)]
@@ -102,6 +106,11 @@ impl Function {
         Self { name, arguments_min, arguments_max, run }
     }
 
+    /// Whether it returns something else whenever it is called.
+    pub(crate) fn is_random(&self) -> bool {
+        self.name == math::RANDOM
+    }
+
     pub(crate) fn takes(&self, arguments: usize) -> bool {
         (self.arguments_min..=self.arguments_max).contains(&arguments)
     }
@@ -135,6 +144,8 @@ impl Context {
             document_steps_max,
             row_bytes_max,
             patterns: BTreeMap::new(),
+            chance: RandomState::new(),
+            randoms: 0,
         };
         context.begin();
         context
@@ -186,6 +197,13 @@ impl Context {
         };
         self.spend((measure.text / step_bytes).max(measure.memory / MEASURE_STEP_MEMORY))?;
         Ok(measure)
+    }
+
+    /// At least 0, less than 1, and different at every call.
+    fn random(&mut self) -> f64 {
+        self.randoms += 1;
+        // The 52 bits of the fraction of a number between 1 and 2.
+        f64::from_bits(1_f64.to_bits() | self.chance.hash_one(self.randoms) >> 12) - 1.0
     }
 
     /// The strings joined; undefined if one is no string.

@@ -93,10 +93,16 @@ pub fn query(data: &[u8]) {
     ];
     let clock = ManualClock::starting_at(Timestamp::from_millis(1_770_635_257_302));
     let Ok(rows) = query.evaluate(&documents, &parameters, &clock) else { return };
-    let Ok(rows_again) = again.evaluate(&documents, &parameters, &clock) else {
-        panic!("{printed} runs no more")
+    let rows_again = again.evaluate(&documents, &parameters, &clock);
+    // What chance decides may be too much another time.
+    let is_repeatable = !printed.contains("RAND(");
+    let Ok(rows_again) = rows_again else {
+        assert!(!is_repeatable, "{printed} runs no more");
+        return;
     };
-    assert_eq!(rows, rows_again, "{printed}");
+    if is_repeatable {
+        assert_eq!(rows, rows_again, "{printed}");
+    }
     for row in rows {
         let value: Result<&serde_json::value::RawValue, _> = serde_json::from_str(&row);
         assert!(value.is_ok(), "{row} is not JSON");

@@ -25,7 +25,7 @@
 //! undefined. Numbers are compared and calculated as doubles, and come back as they were written;
 //! the functions of integers work on 64 bits.
 //!
-//! Not here: user-defined functions, RAND, geography, vector and full-text search. They are refused
+//! Not here: user-defined functions, geography, vector and full-text search. They are refused
 //! with a sentence.
 //!
 //! # Reading on

@@ -39,6 +39,7 @@ pub(crate) fn query(select: &mut Select, computed: &ComputedProperties) -> Resul
         computed,
         computed_bytes: 0,
         aggregates: None,
+        randoms: 0,
         named: Named::default(),
     };
     resolver.select(select)?;
@@ -55,6 +56,8 @@ struct Resolver<'a> {
     computed_bytes: usize,
     /// Where aggregates go, if they may stand here.
     aggregates: Option<Vec<Arc<Aggregate>>>,
+    /// Calls of RAND that were found so far.
+    randoms: usize,
     named: Named,
 }
 
@@ -82,7 +85,9 @@ impl Resolver<'_> {
                 self.named.rows.entry(name.clone()).or_insert(*position);
             }
         }
+        let randoms = self.randoms;
         self.sources(&mut select.sources)?;
+        let are_sources_random = randoms < self.randoms;
         if let Some(filter) = &mut select.filter {
             self.expression(filter)?;
         }
@@ -95,9 +100,13 @@ impl Resolver<'_> {
         let of_projection = select.aggregates.len();
         // Groups may be sorted by aggregates, rows may not.
         self.aggregates = select.is_grouped().then(|| std::mem::take(&mut select.aggregates));
+        let is_random = randoms < self.randoms;
+        let unordered = self.randoms;
         for item in &mut select.order_by {
             self.expression(&mut item.expression)?;
         }
+        let is_order_random = unordered < self.randoms || are_sources_random;
+        check_random(select, is_random, is_order_random)?;
         select.aggregates = self.aggregates.take().unwrap_or_default();
         // The one row of aggregates over everything is in order anyway.
         if select.is_grouped() && select.group_by.is_empty() {
@@ -229,7 +238,8 @@ impl Resolver<'_> {
         if self.write_out(expression)? {
             depth = JSON_DEPTH_MAX + DEPTH_MAX;
         }
-        if let Expression::Call { .. } = expression {
+        if let Expression::Call { function, .. } = expression {
+            self.randoms += usize::from(function.is_random());
             // Some read what is in a string, one puts objects around values.
             depth = depth.max(JSON_DEPTH_MAX) + 1;
         }
@@ -281,6 +291,17 @@ fn root(expression: &Expression) -> Option<Collection> {
     };
     let is_path = steps.iter().all(is_constant);
     is_path.then(|| Collection::Root { name: name.clone(), steps: steps.to_vec() })
+}
+
+/// Each page looks again at items that an earlier one has looked at, and has to find the same.
+fn check_random(select: &Select, is_random: bool, is_order_random: bool) -> Result<()> {
+    let has_sets = select.is_distinct || !select.group_by.is_empty();
+    if (is_random && has_sets) || (is_order_random && !select.order_by.is_empty()) {
+        let reason = "RAND is another number for each page, so it cannot stand beside DISTINCT or \
+                      GROUP BY, nor in what ORDER BY sorts by;";
+        return Err(Error::meaningless(select.position, reason));
+    }
+    Ok(())
 }
 
 fn check(select: &Select) -> Result<()> {

@@ -4,6 +4,9 @@ use crate::error::Result;
 use crate::functions::{Context, Function};
 use crate::value::{Number, Value};
 
+/// The one function whose value nothing determines.
+pub(super) const RANDOM: &str = "RAND";
+
 pub(crate) const FUNCTIONS: &[Function] = &[
     Function::new("ABS", 1, 1, |_, it| one(it, f64::abs)),
     Function::new("ACOS", 1, 1, |_, it| one(it, f64::acos)),
@@ -43,6 +46,7 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     Function::new("PI", 0, 0, |_, _| Ok(Value::number(std::f64::consts::PI))),
     Function::new("POWER", 2, 2, |_, it| two(it, f64::powf)),
     Function::new("RADIANS", 1, 1, |_, it| one(it, f64::to_radians)),
+    Function::new(RANDOM, 0, 0, |context, _| Ok(Value::number(context.random()))),
     Function::new("ROUND", 1, 2, round),
     Function::new("SIGN", 1, 1, |_, it| one(it, |it| if it == 0.0 { 0.0 } else { it.signum() })),
     Function::new("SIN", 1, 1, |_, it| one(it, f64::sin)),

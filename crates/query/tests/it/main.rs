@@ -3,6 +3,7 @@
 
 mod access;
 mod cases;
+mod chance;
 mod continuations;
 mod depth;
 mod errors;
