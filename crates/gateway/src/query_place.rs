@@ -12,8 +12,8 @@ use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::scope::Scope;
 
-/// Longest continuation that is looked at.
-pub(crate) const CONTINUATION_BYTES_MAX: usize = 64 * 1024;
+/// Longest continuation that is looked at: one of a query, and what a place adds to it.
+pub(crate) const CONTINUATION_BYTES_MAX: usize = 65 * 1024;
 /// What the keys of a place add to a continuation: two bounds of three hashes in hexadecimal.
 pub(crate) const KEYS_BYTES_MAX: usize = 2 * 3 * 32 + 4;
 /// Stands before continuations. The SDK for Python takes everything that is base64 for its own.

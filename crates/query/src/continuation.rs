@@ -27,6 +27,8 @@ pub(crate) struct Token {
     pub(crate) scope: Scope,
     /// Rows that have passed, those left out by OFFSET among them.
     pub(crate) passed: u64,
+    /// Of the resume filter that was there, if there was one.
+    pub(crate) resume: Option<u128>,
     pub(crate) state: State,
 }
 
@@ -34,8 +36,9 @@ pub(crate) struct Token {
 pub(crate) enum State {
     /// Rows go on with the next document.
     Documents(Position),
-    /// Rows go on behind the row with these keys.
-    Behind(Vec<Value>, Place),
+    /// Rows go on behind so many of those that come after the row with these keys; groups do after
+    /// the group.
+    Behind(Vec<Value>, Place, u64),
     /// Rows go on behind as many as have passed.
     Counted,
     /// Groups go on behind so many of those that come after these keys, or of all. Groups that have
@@ -86,10 +89,12 @@ impl Fingerprints {
     /// What a token with this state is bound to.
     pub(crate) fn for_state(&self, state: &State) -> u128 {
         match state {
-            State::Behind(..) => self.sorted.unwrap_or(self.whole),
-            State::Documents(_) | State::Counted | State::Groups(..) | State::Partial(..) => {
-                self.whole
-            }
+            State::Behind(_, _, 0) => self.sorted.unwrap_or(self.whole),
+            State::Behind(..)
+            | State::Documents(_)
+            | State::Counted
+            | State::Groups(..)
+            | State::Partial(..) => self.whole,
         }
     }
 }
@@ -113,6 +118,9 @@ impl Token {
             ("q".into(), text(&format!("{:x}", self.fingerprint))),
             ("n".into(), text(&self.passed.to_string())),
         ];
+        if let Some(resume) = self.resume {
+            entries.push(("f".into(), text(&format!("{resume:x}"))));
+        }
         if let Some(key) = &self.scope.partition {
             entries.push(("k".into(), text(&key.to_string())));
         }
@@ -132,7 +140,10 @@ impl Token {
                 entries.extend(after.as_deref().map(|it| ("o".into(), written_keys(it))));
                 entries.push(("g".into(), text(&count.to_string())));
             }
-            State::Behind(keys, place) => {
+            State::Behind(keys, place, count) => {
+                if 0 < *count {
+                    entries.push(("c".into(), text(&count.to_string())));
+                }
                 entries.push(("o".into(), written_keys(keys)));
                 let (partition, id) = &*place.document;
                 let place = [&place.number.to_string(), partition, id, &place.row.to_string()];
@@ -141,6 +152,32 @@ impl Token {
             }
         }
         URL_SAFE_NO_PAD.encode(json::to_string(&Value::object(Object::collect(entries))))
+    }
+
+    /// How many rows have passed, and where the others go on, for a request with this resume filter.
+    ///
+    /// Who resumes a query sends a filter beside a continuation that was given out without it, or
+    /// beside another one, and has had rows up to the filter: no fewer than the continuation says.
+    /// What had been counted then is left to the filter.
+    pub(crate) fn going_on(self, resume: Option<u128>) -> Result<(u64, Option<State>)> {
+        if self.resume == resume {
+            return Ok((self.passed, Some(self.state)));
+        }
+        let counted = match &self.state {
+            State::Behind(_, _, count) => *count,
+            State::Counted => self.passed,
+            State::Documents(_) | State::Groups(..) | State::Partial(..) => 0,
+        };
+        if 0 < counted && resume.is_none() {
+            let reason = "the continuation was given out beside a resume filter, which is missing";
+            return Err(Error::continuation(reason));
+        }
+        let state = match self.state {
+            State::Counted => None,
+            State::Behind(keys, place, _) => Some(State::Behind(keys, place, 0)),
+            other @ (State::Documents(_) | State::Groups(..) | State::Partial(..)) => Some(other),
+        };
+        Ok((self.passed.saturating_sub(counted), state))
     }
 
     /// Reads a text that was given out for the query with these fingerprints.
@@ -225,8 +262,12 @@ fn parse(value: &Value) -> Option<Token> {
         }
     };
     let passed = value.property("n").as_str()?.parse().ok()?;
+    let resume = match value.property("f").as_str() {
+        Some(resume) => Some(u128::from_str_radix(resume, 16).ok()?),
+        None => None,
+    };
     let state = state(value)?;
-    Some(Token { fingerprint, scope: Scope { partition, keys }, passed, state })
+    Some(Token { fingerprint, scope: Scope { partition, keys }, passed, resume, state })
 }
 
 fn state(value: &Value) -> Option<State> {
@@ -253,11 +294,15 @@ fn state(value: &Value) -> Option<State> {
         document: Arc::new(document),
         row: string(&place.element(3))?.parse().ok()?,
     };
-    Some(State::Behind(keys, place))
+    let count = match value.property("c").as_str() {
+        Some(count) => count.parse().ok()?,
+        None => 0,
+    };
+    Some(State::Behind(keys, place, count))
 }
 
 /// An array that is empty stands for undefined, which JSON has no word for.
-fn written_keys(keys: &[Value]) -> Value {
+pub(crate) fn written_keys(keys: &[Value]) -> Value {
     let key = |it: &Value| match it.is_undefined() {
         true => Value::array(Vec::new()),
         false => Value::array(vec![it.clone()]),

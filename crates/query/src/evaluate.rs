@@ -28,6 +28,9 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) aggregates: Vec<Vec<Value>>,
     /// Bytes that rows may take up while they are sorted or grouped.
     pub(crate) held_bytes_max: usize,
+    /// Bytes that the rows of queries within the document at hand take up: those that JOIN goes
+    /// through, and those of which the row at hand is made.
+    pub(crate) held: usize,
 }
 
 impl<'a> Evaluator<'a> {
@@ -39,6 +42,7 @@ impl<'a> Evaluator<'a> {
             bindings: Vec::new(),
             aggregates: Vec::new(),
             held_bytes_max: limits.held_bytes_max,
+            held: 0,
         }
     }
 

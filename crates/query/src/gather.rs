@@ -35,8 +35,8 @@ pub(crate) struct Gathered {
     pub(crate) held: usize,
     /// What was held after the last time that rows were dropped.
     pub(crate) kept: usize,
-    /// Rows that do not lie behind it are left out.
-    pub(crate) floor: Option<Floor>,
+    /// Rows that do not lie behind all of these are left out.
+    pub(crate) floors: Vec<Floor>,
     /// Groups up to this one are left out.
     pub(crate) groups_after: Option<GroupKey>,
     /// So many of the first groups behind it have passed already.
@@ -101,8 +101,8 @@ pub(crate) struct Place {
 #[derive(Debug, Default)]
 pub(crate) struct Finished {
     pub(crate) rows: Vec<Row>,
-    /// Bytes that one of them took up on average, or its group.
-    pub(crate) row_bytes: usize,
+    /// Bytes that a group took up on average, if there were any.
+    group_bytes: Option<usize>,
     /// Whether there would be more if they took up less.
     pub(crate) is_shed: bool,
     /// The keys and the place of what was kept last, if there was more.
@@ -168,7 +168,7 @@ impl Gathered {
 
     /// Whether a row does not lie behind where rows begin.
     fn is_passed(&self, keys: &[Value], place: &Place, select: &Select) -> bool {
-        self.floor.as_ref().is_some_and(|it| !it.is_before(keys, place, select))
+        !self.floors.iter().all(|it| it.is_before(keys, place, select))
     }
 
     /// Forgets what was seen of rows that are not kept any more, and counts anew what is held.
@@ -203,7 +203,7 @@ impl Gathered {
         self.rows.sort_by(|one, two| one.compare(two, select));
         let (mut kept, mut bytes) = (0, 0);
         for row in &self.rows {
-            bytes += row.memory + row.document_bytes() + SEEN_BYTES;
+            bytes += row.bytes();
             let bytes_max = if kept < rows_min { bytes_max / 4 * 3 } else { bytes_max / 2 };
             if bytes_max < bytes {
                 break;
@@ -251,8 +251,17 @@ impl Gathered {
         self.rows.truncate(self.rows_max.unwrap_or(usize::MAX));
         let last = self.rows.last().filter(|_| self.rows_max.is_some());
         let cut_behind = last.map(|it| (it.keys.clone(), it.place.clone()));
-        let row_bytes = self.held / self.rows.len().max(1);
-        Ok(Finished { rows: self.rows, row_bytes, is_shed: self.is_shed, cut_behind })
+        Ok(Finished { rows: self.rows, group_bytes: None, is_shed: self.is_shed, cut_behind })
+    }
+}
+
+impl Finished {
+    /// What so many of the first rows, or groups, take up.
+    pub(crate) fn bytes_of_first(&self, count: usize) -> usize {
+        match self.group_bytes {
+            Some(bytes) => count.saturating_mul(bytes),
+            None => self.rows.iter().take(count).map(Row::bytes).sum(),
+        }
     }
 }
 
@@ -281,6 +290,11 @@ impl Row {
     pub(crate) fn compare(&self, other: &Self, select: &Select) -> Ordering {
         compare_keys(&self.keys, &other.keys, select)
             .then_with(|| directed(self.place.cmp(&other.place), select))
+    }
+
+    /// What it takes up to keep it, if it shares nothing with others.
+    fn bytes(&self) -> usize {
+        self.memory + self.document_bytes() + SEEN_BYTES
     }
 
     /// What it takes up to say which document it came from.

@@ -19,7 +19,7 @@ use crate::page::reader::Reader;
 use crate::select::{reads_documents, stages};
 use crate::usage::{self, Usage};
 use crate::value::{Object, Value};
-use crate::{Limits, Page, Parameters, Request, Scope, json};
+use crate::{Limits, Page, Parameters, Request, ResumeFilter, Scope, json};
 
 /// Everything a page needs that stays the same while it is made.
 pub(crate) struct Run<'r> {
@@ -34,6 +34,8 @@ pub(crate) struct Run<'r> {
     pub(crate) part: Scope,
     /// Rows that have passed before this page.
     pub(crate) passed: u64,
+    /// Of the resume filter, if there is one.
+    resume: Option<u128>,
     /// What of an item is parsed.
     pub(crate) usage: Usage,
 }
@@ -65,9 +67,24 @@ pub(crate) async fn execute(
         continuation_bytes_max: request.limits.continuation_bytes_max.min(TEXT_BYTES_MAX),
         ..request.limits
     };
-    let passed = token.as_ref().map_or(0, |it| it.passed);
+    let resume = request.resume.map(ResumeFilter::digest);
+    let (passed, state) = match token {
+        Some(token) => token.going_on(resume)?,
+        None => (0, None),
+    };
     let usage = usage::usage(select);
-    let run = Run { select, request, parameters, limits, fingerprints, scope, part, passed, usage };
+    let run = Run {
+        select,
+        request,
+        parameters,
+        limits,
+        fingerprints,
+        scope,
+        part,
+        passed,
+        resume,
+        usage,
+    };
     let evaluator = Evaluator::new(parameters, request.clock.now(), &limits);
     let mut stages = stages(select, &evaluator)?;
     if let Some(last) = stages.pop() {
@@ -76,7 +93,6 @@ pub(crate) async fn execute(
     let is_streamed = reads_documents(select)
         && stages.iter().all(|it| it.gathered.is_none())
         && stages.iter().rev().skip(1).all(|it| !it.select.is_limited());
-    let state = token.map(|it| it.state);
     let reader = Reader::new(documents, request.definition, accesses);
     if is_streamed {
         stream::page(&run, evaluator, stages, reader, state).await
@@ -89,7 +105,8 @@ impl Run<'_> {
     /// The text of a continuation.
     pub(crate) fn token(&self, passed: u64, state: State) -> Token {
         let fingerprint = self.fingerprints.for_state(&state);
-        Token { fingerprint, scope: self.scope.clone(), passed, state }
+        let (scope, resume) = (self.scope.clone(), self.resume);
+        Token { fingerprint, scope, passed, resume, state }
     }
 
     /// A page that can end anywhere does so when fewer steps than this are left, long before the

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::ast::{Count, ROWS_MAX, TOO_MANY_ROWS};
+use crate::continuation::written_keys;
 use crate::error::{Error, Position, Result};
 use crate::value::Value;
 use crate::{ComputedProperties, Query, json};
@@ -186,6 +187,14 @@ impl ResumeFilter {
             rid: filter.property("rid").as_str().map(ToOwned::to_owned),
             is_exclusive: filter.property("exclude").is_true(),
         })
+    }
+
+    /// What tells it from others.
+    pub(crate) fn digest(&self) -> u128 {
+        let mut text = json::to_string(&written_keys(&self.values));
+        text.push_str(if self.is_exclusive { " behind " } else { " at " });
+        text.push_str(self.rid.as_deref().unwrap_or_default());
+        xxhash_rust::xxh3::xxh3_128(text.as_bytes())
     }
 }
 

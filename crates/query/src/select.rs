@@ -24,20 +24,22 @@ pub(crate) struct Stage<'s> {
 }
 
 impl<'a> Evaluator<'a> {
-    /// All rows of a query within the document at hand.
+    /// All rows of a query within the document at hand. They are counted as what is held until the
+    /// caller takes that back.
     pub(crate) fn rows(&mut self, select: &Select) -> Result<Vec<Value>> {
         let mut stage = Stage::new(select, self)?;
         let mut rows = Vec::new();
-        let (mut held, mut parts) = (0, None);
+        let (outer, mut held, mut parts) = (self.held, 0, None);
         let _ = self.each_row(select, 0, &mut |evaluator| {
-            stage.take(evaluator, &Place::nowhere(), &mut |evaluator, value| {
+            let sources = evaluator.held - held;
+            let flow = stage.take(evaluator, &Place::nowhere(), &mut |evaluator, value| {
                 let memory = evaluator.memory(&value)?;
                 held += match &mut parts {
                     Some(parts) => evaluator.memory_besides(parts, &value)?,
                     None => memory,
                 };
                 rows.push(value);
-                if evaluator.held_bytes_max < held && parts.is_none() {
+                if evaluator.held_bytes_max < sources + held && parts.is_none() {
                     // Many rows can share what the item has; it is seldom worth while to look.
                     let (mut known, root) = (Parts::default(), evaluator.root.clone());
                     evaluator.memory_besides(&mut known, &root)?;
@@ -47,10 +49,14 @@ impl<'a> Evaluator<'a> {
                     }
                     parts = Some(known);
                 }
-                evaluator.check_held(held)?;
+                evaluator.check_held(sources + held)?;
                 Ok(ControlFlow::Continue(()))
-            })
+            });
+            evaluator.held = sources + held;
+            flow
         })?;
+        let gathered = stage.gathered.as_ref().map_or(0, |it| it.held);
+        self.held = outer + held + gathered;
         let _ = stage.finish(self, &mut |_, value| {
             rows.push(value);
             Ok(ControlFlow::Continue(()))
@@ -63,11 +69,13 @@ impl<'a> Evaluator<'a> {
         if select.is_blocking() || select.is_limited() {
             return Ok(!self.rows(select)?.is_empty());
         }
-        let mut is_found = false;
+        let (mut is_found, outer) = (false, self.held);
         let _ = self.each_row(select, 0, &mut |evaluator| {
             is_found = !evaluator.project(select)?.is_undefined();
+            evaluator.held = outer;
             Ok(if is_found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
+        self.held = outer;
         Ok(is_found)
     }
 
@@ -105,21 +113,26 @@ impl<'a> Evaluator<'a> {
         self.context.begin();
         self.root = document.clone();
         self.bindings.clear();
+        self.held = 0;
         let Some((first, rest)) = stages.split_first_mut() else {
             return Ok(ControlFlow::Continue(()));
         };
         let mut place = place.clone();
         self.each_row(first.select, 0, &mut |evaluator| {
             place.row += 1;
-            let at = place.clone();
-            if rest.is_empty() {
-                return first.take(evaluator, &at, out);
-            }
-            let outer = evaluator.bindings.clone();
-            let flow = first.take(evaluator, &at, &mut |evaluator, value| {
-                evaluator.pass_on(rest, value, &at, out)
-            });
-            evaluator.bindings = outer;
+            let (at, sources) = (place.clone(), evaluator.held);
+            let flow = if rest.is_empty() {
+                first.take(evaluator, &at, out)
+            } else {
+                let outer = evaluator.bindings.clone();
+                let flow = first.take(evaluator, &at, &mut |evaluator, value| {
+                    evaluator.pass_on(rest, value, &at, out)
+                });
+                evaluator.bindings = outer;
+                flow
+            };
+            // What becomes of the row is counted where it is kept.
+            evaluator.held = sources;
             flow
         })
     }
@@ -180,12 +193,13 @@ impl<'a> Evaluator<'a> {
             self.bindings.push(element.clone());
             let flow = self.each_row(select, 1, &mut |evaluator| {
                 place.row += 1;
-                let at = place.clone();
+                let (at, sources) = (place.clone(), evaluator.held);
                 let outer = evaluator.bindings.clone();
                 let flow = first.take(evaluator, &at, &mut |evaluator, value| {
                     evaluator.pass_on(rest, value, &at, out)
                 });
                 evaluator.bindings = outer;
+                evaluator.held = sources;
                 flow
             });
             self.bindings.clear();
@@ -206,12 +220,15 @@ impl<'a> Evaluator<'a> {
     ) -> Result<ControlFlow<()>> {
         self.context.spend(1)?;
         let Some(source) = select.sources.get(index) else {
+            let held = self.held;
             let is_kept = match &select.filter {
                 Some(filter) => self.value(filter)?.is_true(),
                 None => true,
             };
+            self.held = held;
             return if is_kept { visit(self) } else { Ok(ControlFlow::Continue(())) };
         };
+        let held = self.held;
         let values = match &source.collection {
             Collection::Root { steps, .. } => {
                 let root = self.root.clone();
@@ -220,6 +237,7 @@ impl<'a> Evaluator<'a> {
             Collection::Expression(expression) => vec![self.value(expression)?],
             Collection::Select(inner) => self.rows(inner)?,
         };
+        let held = self.held - held;
         let depth = self.bindings.len();
         let mut bind = |evaluator: &mut Self, value: &Value| {
             evaluator.bindings.truncate(depth);
@@ -233,16 +251,20 @@ impl<'a> Evaluator<'a> {
                 return Ok(ControlFlow::Break(()));
             }
         }
+        self.held -= held;
         Ok(ControlFlow::Continue(()))
     }
 
     /// What the group at hand is sorted by, and the value of SELECT.
     pub(crate) fn group_row(&mut self, select: &Select) -> Result<(Vec<Value>, Value)> {
+        let held = self.held;
         let mut keys = Vec::with_capacity(select.order_by.len());
         for item in &select.order_by {
             keys.push(self.value(&item.expression)?);
         }
-        Ok((keys, self.project(select)?))
+        let value = self.project(select)?;
+        self.held = held;
+        Ok((keys, value))
     }
 
     /// The value of SELECT for the row at hand.

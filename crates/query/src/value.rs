@@ -124,14 +124,19 @@ impl Value {
             Self::Undefined | Self::Null | Self::Bool(_) | Self::Number(_) | Self::String(_) => {
                 return Ok(self);
             }
-            Self::Array(_) => text(&self)?.into(),
+            Self::Array(_) => exactly(text(&self)?),
             Self::Object(object) => match &object.raw {
                 Some(raw) => raw.clone(),
-                None => text(&self)?.into(),
+                None => exactly(text(&self)?),
             },
         };
         Ok(Self::object(Object::default().with_raw(raw)))
     }
+}
+
+/// The text with no room for more: a text that was put together may have as much again.
+fn exactly(text: String) -> Bytes {
+    text.into_boxed_str().into_boxed_bytes().into()
 }
 
 /// 2^53, up to which a double holds every integer.

@@ -74,16 +74,23 @@ impl Gathered {
             self.cut();
             self.check_groups(evaluator)?;
         }
-        for (number, aggregate) in select.aggregates.iter().enumerate() {
-            let value = evaluator.value(&aggregate.argument)?;
-            if let Some(group) = self.groups.get_mut(&key) {
-                let accumulator = &mut group.accumulators[number];
+        let mut added = 0;
+        while added < select.aggregates.len() {
+            // Long keys take time to find, so that it is looked for again only if it may be gone.
+            let Some(group) = self.groups.get_mut(&key) else { return Ok(()) };
+            let pairs = group.accumulators.iter_mut().zip(&select.aggregates).skip(added);
+            for (accumulator, aggregate) in pairs {
+                let value = evaluator.value(&aggregate.argument)?;
                 let before = accumulator.held().memory;
                 accumulator.add(&value, &mut evaluator.context)?;
                 let after = accumulator.held().memory;
                 // It may be less: another value can be the greatest.
                 group.memory = group.memory - before + after;
                 self.held = self.held - before + after;
+                added += 1;
+                if evaluator.held_bytes_max < self.held {
+                    break;
+                }
             }
             self.check_groups(evaluator)?;
         }
@@ -133,7 +140,7 @@ impl Gathered {
             let group = Group { accumulators, ..Group::of_no_rows() };
             self.groups.insert(GroupKey::new(Vec::new()), group);
         }
-        let row_bytes = self.held / self.groups.len().max(1);
+        let group_bytes = Some(self.held / self.groups.len().max(1));
         let outer = evaluator.bindings.clone();
         let mut cut_behind = None;
         for ((key, group), count) in std::mem::take(&mut self.groups).into_iter().zip(1..) {
@@ -161,7 +168,7 @@ impl Gathered {
         evaluator.bindings = outer;
         self.rows.sort_by(|one, two| compare_keys(&one.keys, &two.keys, select));
         let cut_behind = cut_behind.filter(|_| self.is_cut);
-        Ok(Finished { rows: self.rows, row_bytes, is_shed: self.is_shed, cut_behind })
+        Ok(Finished { rows: self.rows, group_bytes, is_shed: self.is_shed, cut_behind })
     }
 
     fn hold_group(

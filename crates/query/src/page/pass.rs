@@ -188,17 +188,17 @@ fn prepare(
         }
         let number = filter.rid.as_deref().map(|it| rid_number(it).unwrap_or_default());
         let (keys, is_exclusive) = (filter.values.clone(), filter.is_exclusive);
-        gathered.floor = Some(Floor::Filter { keys, number, is_exclusive });
+        gathered.floors.push(Floor::Filter { keys, number, is_exclusive });
     }
     match state {
         Some(State::Counted) if paging == Paging::Grouped => Err(wrong()),
         None | Some(State::Counted) => Ok(()),
-        Some(State::Behind(keys, place)) => match paging {
+        Some(State::Behind(keys, place, count)) => match paging {
             Paging::Sorted if run.select.order_by.len() == keys.len() => {
-                gathered.floor = Some(Floor::Row { keys: keys.clone(), place: place.clone() });
+                gathered.floors.push(Floor::Row { keys: keys.clone(), place: place.clone() });
                 Ok(())
             }
-            Paging::Grouped if run.select.group_by.len() == keys.len() => Ok(()),
+            Paging::Grouped if run.select.group_by.len() == keys.len() && *count == 0 => Ok(()),
             Paging::Sorted
             | Paging::Grouped
             | Paging::Distinct
@@ -261,8 +261,9 @@ fn finish(
 
 /// Which of the rows this page can need.
 struct Keep {
-    /// Rows that have passed and do not come again.
+    /// Rows that have passed and do not come again: those up to `behind`.
     before: u64,
+    behind: Option<(Vec<Value>, Place)>,
     /// Rows that come before those of the page.
     skipped: usize,
     /// Rows of the page at most, and one to see whether there are more.
@@ -283,23 +284,30 @@ impl Keep {
         state: Option<&State>,
         paging: Paging,
     ) -> Self {
-        // Rows behind the last one of the page before do not come again; others do.
-        let is_behind = matches!(state, Some(State::Behind(..) | State::Groups(..)));
+        // Rows behind the last one of a page before do not come again; others do.
+        let (mut before, mut behind, mut is_counted) = (0, None, true);
         let (groups_after, groups_passed) = match state {
-            Some(State::Behind(keys, _)) => (Some(keys.clone()), 0),
-            Some(State::Groups(after, count)) => (after.clone(), *count),
+            Some(State::Behind(keys, place, count)) => {
+                (before, is_counted) = (run.passed.saturating_sub(*count), 0 < *count);
+                behind = Some((keys.clone(), place.clone()));
+                (Some(keys.clone()), 0)
+            }
+            Some(State::Groups(after, count)) => {
+                before = run.passed;
+                (after.clone(), *count)
+            }
             None | Some(State::Documents(_) | State::Counted | State::Partial(..)) => (None, 0),
         };
-        let before = if is_behind { run.passed } else { 0 };
         let skipped = offset.max(run.passed).saturating_sub(before);
         let left = passed_max.saturating_sub(offset.max(run.passed));
         let left = usize::try_from(left).unwrap_or(usize::MAX);
         // Rows that are of one document each go on behind a row in each part by itself, unless
         // they are counted.
         let is_sorted_alone = paging == Paging::Sorted && !run.select.is_distinct;
-        let is_of_part = is_behind && is_sorted_alone && passed_max == u64::MAX;
+        let is_of_part = !is_counted && is_sorted_alone && passed_max == u64::MAX;
         Self {
             before,
+            behind,
             skipped: usize::try_from(skipped).unwrap_or(usize::MAX),
             wanted: run.limits.items_max.min(left).saturating_add(1),
             passed_max,
@@ -321,13 +329,12 @@ impl Keep {
         usize::try_from(counted).unwrap_or(usize::MAX).saturating_add(1)
     }
 
-    /// Whether so many rows or groups that have passed can be counted again by the next page, which
-    /// has to keep all of them to do so. What a part of a range has counted means nothing to the
-    /// whole.
+    /// Whether so many of the first rows or groups of this page can be counted again by the next
+    /// one, which has to keep all of them to do so. What a part of a range has counted means
+    /// nothing to the whole.
     fn can_count(&self, run: &Run<'_>, finished: &Finished, count: u64) -> bool {
         let is_alone = run.part != run.scope && !self.is_divided;
-        let needed =
-            usize::try_from(count).map_or(usize::MAX, |it| it.saturating_mul(finished.row_bytes));
+        let needed = usize::try_from(count).map_or(usize::MAX, |it| finished.bytes_of_first(it));
         let is_little = needed < run.limits.held_bytes_max / 2;
         !is_alone && !finished.is_shed && is_little
     }
@@ -428,12 +435,19 @@ fn next(
     let Some((keys, place)) = behind else { return Ok(text(State::Counted)) };
     // What is shorter, since it says how many rows or groups come before instead of which.
     let (counted, count) = match paging {
-        Paging::Sorted => (State::Counted, passed),
+        Paging::Sorted => {
+            let count = passed.saturating_sub(keep.before);
+            let counted = match &keep.behind {
+                Some((keys, place)) => State::Behind(keys.clone(), place.clone(), count),
+                None => State::Counted,
+            };
+            (counted, count)
+        }
         Paging::Grouped => (State::Groups(keep.groups_after.clone(), place.row), place.row),
         Paging::Distinct | Paging::Summed | Paging::Whole => return Ok(text(State::Counted)),
     };
     let can_count = keep.can_count(run, finished, count);
-    let behind = text(State::Behind(keys, place));
+    let behind = text(State::Behind(keys, place, 0));
     if behind.len() <= run.limits.continuation_bytes_max {
         return Ok(behind);
     }

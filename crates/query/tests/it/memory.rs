@@ -296,7 +296,8 @@ fn rows_in_order_that_take_up_too_much_come_with_the_next_page() {
         ] {
             let expected = all(&harness, query, large).unwrap();
             let first = page(&harness, query, limits(400_000)).unwrap();
-            assert!(first.rows.len() < 30 && first.continuation.is_some(), "{query}");
+            assert!(first.rows.len() < items_max.min(30) + 1, "{query}");
+            assert!(first.continuation.is_some(), "{query}");
             assert_eq!(all(&harness, query, limits(400_000)).unwrap(), expected, "{query}");
         }
         // Where rows have to be counted on the next page, too, all of them are kept.
@@ -304,4 +305,51 @@ fn rows_in_order_that_take_up_too_much_come_with_the_next_page() {
         // One row has to fit, and the next to see that there is one.
         check_too_much(&harness, "SELECT VALUE c.n FROM c ORDER BY c.v", limits(20_000));
     }
+}
+
+#[test]
+fn rows_of_queries_beside_and_within_each_other_count_together() {
+    let list: Vec<u32> = (0..60).collect();
+    let document = format!(r#"{{"id":"1","pk":"p","l":{list:?},"s":"{}"}}"#, "x".repeat(100));
+    let harness = Harness::new(&["/pk"], &[document]);
+    // Each of these takes up about 12 KB.
+    let rows = "SELECT VALUE CONCAT(c.s, 'y') FROM i IN c.l";
+    let limits = Limits { held_bytes_max: 50_000, ..Limits::default() };
+    let sources = |count: usize| {
+        let sources = (0..count).map(|it| {
+            format!(
+                "JOIN s{it} IN (SELECT TOP 1 VALUE a FROM a IN \
+                                                   ARRAY({rows}))"
+            )
+        });
+        format!("SELECT VALUE COUNT(1) FROM c {}", sources.collect::<Vec<_>>().join(" "))
+    };
+    assert_eq!(all(&harness, &sources(10), limits).unwrap(), ["1"]);
+    let joins = |count: usize| {
+        let first = (1..count).map(|it| {
+            format!(
+                "JOIN s{it} IN (SELECT TOP 60 VALUE a FROM a IN \
+                                                 ({rows})) "
+            )
+        });
+        format!("SELECT TOP 1 VALUE 1 FROM c {}", first.collect::<String>())
+    };
+    assert_eq!(all(&harness, &joins(3), limits).unwrap(), ["1"]);
+    check_too_much(&harness, &joins(7), limits);
+    let arrays = |count: usize| {
+        let arrays = vec![format!("ARRAY_LENGTH(ARRAY({rows}))"); count].join(" + ");
+        format!("SELECT VALUE {arrays} FROM c")
+    };
+    assert_eq!(all(&harness, &arrays(3), limits).unwrap(), ["180"]);
+    let lists = vec![format!("ARRAY({rows})"); 7].join(", ");
+    check_too_much(&harness, &format!("SELECT VALUE ARRAY_LENGTH([{lists}]) FROM c"), limits);
+    // What one row needs is not kept for the next.
+    let each = format!("SELECT VALUE ARRAY_LENGTH(ARRAY({rows})) FROM c JOIN t IN c.l");
+    assert_eq!(all(&harness, &each, limits).unwrap().len(), 60);
+    let filter = format!("WHERE ARRAY_LENGTH(ARRAY({rows})) = 60");
+    let filtered = format!("SELECT VALUE t FROM c JOIN t IN c.l {filter}");
+    assert_eq!(all(&harness, &filtered, limits).unwrap().len(), 60);
+    let filtered = format!("SELECT VALUE t FROM t IN c.l {filter}");
+    let within = format!("SELECT VALUE ARRAY_LENGTH(ARRAY({filtered})) FROM c");
+    assert_eq!(all(&harness, &within, limits).unwrap(), ["60"]);
 }
