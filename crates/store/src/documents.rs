@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use millstream_core::{
     Batch, BatchOutcome, ContainerSettings, Documents, EffectiveKey, Error, ErrorKind, Item,
-    ItemId, PageSize, PartitionKey, Result, ScanContinuation, ScanPage, ScanScope, Timestamp,
+    ItemId, Lsn, PageSize, PartitionKey, Result, ScanContinuation, ScanPage, ScanScope, Timestamp,
 };
 
 use crate::commit::{self, decode_item};
@@ -17,7 +17,7 @@ use crate::records::FeedRecord;
 use crate::state::ContainerState;
 use crate::store::Store;
 use crate::tables::Table;
-use crate::view::Section;
+use crate::view::{Section, View};
 
 #[derive(Debug)]
 pub(crate) struct ContainerDocuments {
@@ -51,22 +51,10 @@ impl Documents for ContainerDocuments {
         size: PageSize,
     ) -> Result<ScanPage> {
         self.container.check_exists()?;
-        let ScanScope::Partition(key) = scope else {
-            return Ok(self.look(scope, after, size.clamped(), &mut { RECENT_EXTRA })?.page);
-        };
-        // Of the partition a batch is on the page whole or not at all, unless others write to it
-        // faster than it can be read.
-        let info = self.container.info();
-        let effective = info.settings.partition_key.effective(key)?;
-        let mut recent_extra = RECENT_EXTRA;
-        for _ in 1..LOOKS_MAX {
-            let newest = self.container.range_of(&effective).newest();
-            let look = self.look(scope, after, size.clamped(), &mut recent_extra)?;
-            if !look.is_overtaken && look.page.items.iter().all(|it| it.lsn <= newest) {
-                return Ok(look.page);
-            }
+        match scope {
+            ScanScope::Keys(_) => self.scan_keys(scope, after, size.clamped()),
+            ScanScope::Partition(key) => self.scan_partition(scope, key, after, size.clamped()),
         }
-        Ok(self.look(scope, after, size.clamped(), &mut recent_extra)?.page)
     }
 }
 
@@ -78,61 +66,130 @@ enum Version {
     Gone,
 }
 
-/// What a scan found.
-struct Look {
+/// A page that is being filled.
+struct Filling {
     page: ScanPage,
-    /// Whether an item was removed between the look at the index and that at the item.
-    is_overtaken: bool,
+    bytes: usize,
+    size: PageSize,
+    /// The newest commit when it was begun, if nothing later may be on it.
+    newest: Option<Lsn>,
+}
+
+/// How filling a page has ended.
+enum Filled {
+    All,
+    /// There is no room for more.
+    Full,
+    /// Others have written in the meantime what may not be on it.
+    Overtaken,
+}
+
+impl Filling {
+    fn new(size: PageSize, newest: Option<Lsn>) -> Self {
+        let page = ScanPage { items: Vec::new(), continuation: None };
+        Self { page, bytes: 0, size, newest }
+    }
+
+    /// The page, if what comes next is that key.
+    fn before(mut self, key: &[u8]) -> ScanPage {
+        self.page.continuation = Some(continuation_before(key));
+        self.page
+    }
 }
 
 impl ContainerDocuments {
-    /// `recent_extra` is how much more of what was written lately is looked at than fits on the
-    /// page; of a partition it grows until something is found.
-    fn look(
+    /// Items one by one, each as it is when it is looked at.
+    fn scan_keys(
         &self,
         scope: &ScanScope,
         after: Option<&ScanContinuation>,
         size: PageSize,
-        recent_extra: &mut usize,
-    ) -> Result<Look> {
-        let info = self.container.info();
-        let (mut from, to) = self.bounds(scope)?;
-        if let Some(after) = after {
-            from = self.position(after, &from, &to)?;
-        }
-        let page = ScanPage { items: Vec::new(), continuation: None };
-        let mut look = Look { page, is_overtaken: false };
-        let mut bytes = 0;
+    ) -> Result<ScanPage> {
+        let (mut from, to) = self.bounds(scope, after)?;
+        let mut filling = Filling::new(size, None);
         loop {
-            let section = Section { table: Table::Items, from: from.clone(), to: to.clone() };
-            let view = self.engine.view(vec![section], |_| size.items_max + *recent_extra);
-            for entry in view.entries(0) {
-                let (key, _) = entry?;
-                if size.items_max <= look.page.items.len() || size.bytes_max <= bytes {
-                    look.page.continuation = Some(continuation_before(&key));
-                    return Ok(look);
-                }
-                match self.newest_version(&info.settings, &key)? {
-                    Version::Live(item) => {
-                        bytes += item.body.len();
-                        look.page.items.push(item);
-                    }
-                    Version::Gone => look.is_overtaken = true,
-                    Version::Expired => (),
-                }
+            let view = self.items(&from, &to, size.items_max + RECENT_EXTRA);
+            if let Filled::Full = self.fill(&mut filling, &view)? {
+                return Ok(filling.page);
             }
             // A section ends early where much was written lately.
-            let Some(cut) = view.cut_at(0) else { return Ok(look) };
-            match scope {
-                ScanScope::Keys(_) => from = cut.to_vec(),
-                // Two sections are of two moments, and an empty page would look like the last one.
-                ScanScope::Partition(_) if look.page.items.is_empty() => *recent_extra *= 2,
-                ScanScope::Partition(_) => {
-                    look.page.continuation = Some(continuation_before(cut));
-                    return Ok(look);
-                }
+            match view.cut_at(0) {
+                Some(cut) => from = cut.to_vec(),
+                None => return Ok(filling.page),
             }
         }
+    }
+
+    /// A page on which each batch is whole or not at all, unless others write to the partition
+    /// faster than it can be read.
+    fn scan_partition(
+        &self,
+        scope: &ScanScope,
+        key: &PartitionKey,
+        after: Option<&ScanContinuation>,
+        size: PageSize,
+    ) -> Result<ScanPage> {
+        let effective = self.container.info().settings.partition_key.effective(key)?;
+        let (first, to) = self.bounds(scope, after)?;
+        let mut recent_extra = RECENT_EXTRA;
+        for look in 1.. {
+            let range = self.container.range_of(&effective);
+            let begun = Some(range.newest()).filter(|_| look < LOOKS_MAX);
+            let mut filling = Filling::new(size, begun);
+            let (mut from, mut sections) = (first.clone(), 0);
+            let page = loop {
+                let view = self.items(&from, &to, size.items_max + recent_extra);
+                sections += 1;
+                match (self.fill(&mut filling, &view)?, view.cut_at(0)) {
+                    (Filled::Overtaken, _) => break None,
+                    (Filled::Full, _) | (Filled::All, None) => break Some(filling.page),
+                    (Filled::All, Some(cut)) if !filling.page.items.is_empty() => {
+                        break Some(filling.before(cut));
+                    }
+                    // An empty page would look like the last one. Everything is looked at at once,
+                    // as far as it may be; beyond, in sections, which are of one moment only if
+                    // nobody writes.
+                    (Filled::All, Some(_)) if recent_extra < RECENT_EXTRA_MAX => recent_extra *= 2,
+                    (Filled::All, Some(cut)) => from = cut.to_vec(),
+                }
+            };
+            let is_of_one_moment =
+                sections == 1 || begun.is_none_or(|it| range.has_nothing_after(it));
+            if let Some(page) = page.filter(|_| is_of_one_moment) {
+                return Ok(page);
+            }
+        }
+        unreachable!("the last look is not overtaken")
+    }
+
+    /// The index of items between two keys, with so many entries of what was written lately.
+    fn items(&self, from: &[u8], to: &[u8], recent_max: usize) -> View<'_> {
+        let section = Section { table: Table::Items, from: from.to_vec(), to: to.to_vec() };
+        self.engine.view(vec![section], |_| recent_max)
+    }
+
+    /// Puts the items of a view on the page, and where the next one begins if it is full.
+    fn fill(&self, filling: &mut Filling, view: &View<'_>) -> Result<Filled> {
+        let info = self.container.info();
+        let Filling { page, bytes, size, newest } = filling;
+        for entry in view.entries(0) {
+            let (key, _) = entry?;
+            if size.items_max <= page.items.len() || size.bytes_max <= *bytes {
+                page.continuation = Some(continuation_before(&key));
+                return Ok(Filled::Full);
+            }
+            match self.newest_version(&info.settings, &key)? {
+                Version::Live(item) if newest.is_none_or(|it| item.lsn <= it) => {
+                    *bytes += item.body.len();
+                    page.items.push(item);
+                }
+                // It was removed after the index was looked at.
+                Version::Gone if newest.is_none() => (),
+                Version::Expired => (),
+                Version::Live(_) | Version::Gone => return Ok(Filled::Overtaken),
+            }
+        }
+        Ok(Filled::All)
     }
 
     fn newest_version(&self, settings: &ContainerSettings, item_key: &[u8]) -> Result<Version> {
@@ -152,8 +209,13 @@ impl ContainerDocuments {
             .because("the feed does not have the version that the index names"))
     }
 
-    fn bounds(&self, scope: &ScanScope) -> Result<(Vec<u8>, Vec<u8>)> {
-        Ok(match scope {
+    /// The first key to look at, and the one behind the last.
+    fn bounds(
+        &self,
+        scope: &ScanScope,
+        after: Option<&ScanContinuation>,
+    ) -> Result<(Vec<u8>, Vec<u8>)> {
+        let (from, to) = match scope {
             ScanScope::Keys(keys) => keys::items_in(self.container.id, keys),
             ScanScope::Partition(key) => {
                 let effective = self.container.info().settings.partition_key.effective(key)?;
@@ -161,6 +223,10 @@ impl ContainerDocuments {
                 let end = keys::successor(&prefix);
                 (prefix, end)
             }
+        };
+        Ok(match after {
+            Some(after) => (self.position(after, &from, &to)?, to),
+            None => (from, to),
         })
     }
 
@@ -226,6 +292,8 @@ fn check_of(key: &[u8]) -> u32 {
 
 /// Recent entries a section may have beyond the page: removed items count too.
 const RECENT_EXTRA: usize = 1024;
+/// The most there may be: they are copied while nobody can commit.
+const RECENT_EXTRA_MAX: usize = 16 * RECENT_EXTRA;
 const RACES_MAX: usize = 1000;
 /// Looks at a page until it is of one moment.
 const LOOKS_MAX: usize = 16;

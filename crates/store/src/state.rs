@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::commit::claims::Claimed;
-use crate::engine::read;
+use crate::engine::{lock, read};
 use crate::guards::Guards;
 use crate::records::{Floor, ItemRecord, RangeRecord, Stamp};
 
@@ -237,6 +237,11 @@ impl RangeState {
     /// The newest commit every reader sees.
     pub(crate) fn newest(&self) -> Lsn {
         Lsn::new(self.visible.load(Ordering::Acquire))
+    }
+
+    /// Whether no commit behind this one has a number yet, let alone entries that anybody sees.
+    pub(crate) fn has_nothing_after(&self, lsn: Lsn) -> bool {
+        lock(&self.numbering).record.newest <= lsn.as_u64()
     }
 
     /// Called in commit order, after the entries have become visible.

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use millstream_core::conformance::block_on;
 use millstream_core::{
@@ -13,6 +14,17 @@ use millstream_core::{
 use millstream_store::Store;
 
 const ITEMS: usize = 10;
+/// Between two commits of a writer, so that there is time for a look even where a disk is memory.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// Ends the writers, also if the reader fails.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 fn container(store: &Store) -> Container {
     block_on(async {
@@ -53,9 +65,11 @@ fn a_page_of_one_partition_has_batches_whole_while_others_write() {
                         break;
                     }
                     block_on(container.documents.commit(batch(number))).unwrap();
+                    thread::sleep(PAUSE);
                 }
             });
         }
+        let _ending = Ending(&is_over);
         let partition = ScanScope::Partition(PartitionKey::from("k"));
         let mut torn = 0;
         for _ in 0..5000 {
@@ -74,14 +88,20 @@ fn a_page_of_one_partition_has_batches_whole_while_others_write() {
             let is_whole = bodies.len() == expected && bodies.iter().all(|it| number(it) == first);
             torn += usize::from(!is_whole && !bodies.is_empty());
         }
-        is_over.store(true, Ordering::Relaxed);
         assert_eq!(torn, 0);
     });
 }
 
 #[test]
 fn a_page_is_of_one_moment_also_where_much_was_deleted_lately() {
-    const GONE: usize = 1300;
+    // More than a page looks at beyond itself at first.
+    check_beside_deleted(1300, PAUSE, 1000);
+    // More than it ever looks at in one moment, while it can be that nobody writes.
+    check_beside_deleted(18_000, Duration::from_millis(50), 50);
+}
+
+/// Looks so often at two items that take turns, between which so many have been deleted.
+fn check_beside_deleted(gone: usize, pause: Duration, looks: usize) {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let container = container(&store);
@@ -91,8 +111,8 @@ fn a_page_is_of_one_moment_also_where_much_was_deleted_lately() {
         let batch = Batch { partition_key: "k".into(), operations };
         block_on(container.documents.commit(batch)).unwrap();
     };
-    // More than a page looks at lies between the two items, and nothing of it is there any more.
-    let gone: Vec<String> = (0..GONE).map(|it| format!("b{it:04}")).collect();
+    // They lie between the two items, and none of them is there any more.
+    let gone: Vec<String> = (0..gone).map(|it| format!("b{it:05}")).collect();
     for part in gone.chunks(50) {
         commit(part.iter().flat_map(|id| [create(id), delete(id)]).collect());
     }
@@ -102,12 +122,15 @@ fn a_page_is_of_one_moment_also_where_much_was_deleted_lately() {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 commit(vec![create("a"), delete("z")]);
+                thread::sleep(pause);
                 commit(vec![delete("a"), create("z")]);
+                thread::sleep(pause);
             }
         });
+        let _ending = Ending(&is_over);
         let partition = ScanScope::Partition(PartitionKey::from("k"));
         let mut torn = BTreeSet::new();
-        for _ in 0..2000 {
+        for _ in 0..looks {
             let page = container.documents.scan(&partition, None, PageSize::items(100));
             let page = block_on(page).unwrap();
             let ids: Vec<&str> = page.items.iter().map(|it| it.id.as_str()).collect();
@@ -119,7 +142,6 @@ fn a_page_is_of_one_moment_also_where_much_was_deleted_lately() {
                 torn.insert(format!("{ids:?}"));
             }
         }
-        is_over.store(true, Ordering::Relaxed);
         assert_eq!(torn, BTreeSet::new());
     });
 }
