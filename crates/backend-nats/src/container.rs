@@ -62,21 +62,23 @@ pub(crate) struct Shared {
     subject: String,
     pub(crate) ranges: Vec<Range>,
     settings: Mutex<Learned>,
+    /// Held by whoever asks for them, so that others need not.
+    asking: tokio::sync::Mutex<()>,
 }
 
-/// The settings, and how fresh they are.
+/// The record of the container, and how fresh it is.
 #[derive(Clone, Debug)]
 struct Learned {
     sequence: u64,
     settings: Arc<ContainerSettings>,
-    is_history_opening: bool,
+    record: Arc<ContainerRecord>,
     at: Duration,
 }
 
 impl Learned {
     fn new(sequence: u64, record: &ContainerRecord, at: Duration) -> Self {
-        let settings = Arc::new(record.settings());
-        Self { sequence, settings, is_history_opening: record.is_history_opening, at }
+        let (settings, record) = (Arc::new(record.settings()), Arc::new(record.clone()));
+        Self { sequence, settings, record, at }
     }
 }
 
@@ -178,6 +180,7 @@ impl Shared {
             id: info.resource_id,
             ranges,
             settings: Mutex::new(Learned::new(sequence, record, at)),
+            asking: tokio::sync::Mutex::default(),
         })
     }
 
@@ -190,9 +193,10 @@ impl Shared {
         *learned = Learned::new(sequence, record, at);
     }
 
-    /// Whether all versions are kept, but perhaps not yet by every process.
-    pub(crate) fn is_history_opening(&self) -> bool {
-        self.settings.lock().expect("nothing panics while it holds the lock").is_history_opening
+    /// The record that the settings are from.
+    pub(crate) fn record(&self) -> Arc<ContainerRecord> {
+        let learned = self.settings.lock().expect("nothing panics while it holds the lock");
+        Arc::clone(&learned.record)
     }
 
     pub(crate) fn clock(&self) -> &dyn Clock {
@@ -201,14 +205,21 @@ impl Shared {
 
     /// The settings, at most a second old.
     pub(crate) async fn settings(&self) -> Result<Arc<ContainerSettings>> {
-        let now = self.clock().monotonic();
-        {
-            let learned = self.settings.lock().expect("nothing panics while it holds the lock");
-            if now.saturating_sub(learned.at) < SETTINGS_AGE_MAX {
-                return Ok(Arc::clone(&learned.settings));
-            }
+        if let Some(known) = self.known_settings() {
+            return Ok(known);
         }
-        self.fresh_settings().await
+        let _asking = self.asking.lock().await;
+        match self.known_settings() {
+            Some(asked_meanwhile) => Ok(asked_meanwhile),
+            None => self.fresh_settings().await,
+        }
+    }
+
+    fn known_settings(&self) -> Option<Arc<ContainerSettings>> {
+        let now = self.clock().monotonic();
+        let learned = self.settings.lock().expect("nothing panics while it holds the lock");
+        let is_young = now.saturating_sub(learned.at) < SETTINGS_AGE_MAX;
+        is_young.then(|| Arc::clone(&learned.settings))
     }
 
     /// The settings of now, or `NotFound` if this container is gone.

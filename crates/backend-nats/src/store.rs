@@ -18,18 +18,15 @@ use millstream_core::{
 };
 
 use crate::Connection;
-use crate::catalog::{Catalog, Change, ContainerRecord, DatabaseRecord, Floor, Found, Written};
+use crate::catalog::{Catalog, Change, ContainerRecord, DatabaseRecord, Found, Written};
 use crate::container::{Handle, SETTINGS_AGE_MAX, Shared};
 use crate::leftovers::Leftovers;
 use crate::streams::{create_stream, range_config, stream_config};
 use crate::subject::RangeNames;
-use crate::wire::{Wire, pause};
+use crate::wire::pause;
 
 /// Room for subject and headers in a message of the largest size the server takes.
 const MESSAGE_OVERHEAD_BYTES: usize = 8 * 1024;
-/// When all processes know of new settings, and what they published a moment before has arrived.
-/// They look by clocks of their own, so that ours has no say in it.
-const SETTINGS_KNOWN_AFTER: Duration = SETTINGS_AGE_MAX.saturating_mul(2);
 /// How often settings are written before others have them.
 pub(crate) const ATTEMPTS_MAX: u32 = 12;
 /// Streams that are created or deleted at the same time.
@@ -123,47 +120,27 @@ impl NatsStore {
         Ok(shared)
     }
 
-    /// A history that is switched on again does not reach back to when it was off.
-    async fn raise_floors(&self, record: &ContainerRecord) -> Result<()> {
-        let connection = &self.inner.connection;
-        let at = connection.options().clock.now().as_millis();
-        for range in 0..record.streams {
-            let names = RangeNames::new(&connection.options().prefix, record.number, range);
-            let wire = Wire::new(connection, &names.stream, record.replicas);
-            let newest = wire.newest().await?;
-            let floor = Floor { lsn: newest.map_or(0, |it| it.sequence), at };
-            let subject = self.inner.catalog.floor(record.number, range);
-            for attempt in 0.. {
-                let old: Found<Floor> = self.inner.catalog.get(&subject).await?;
-                // Maintenance may raise it as well.
-                if old.record.is_some_and(|it| floor.lsn < it.lsn) {
-                    break;
-                }
-                match self.inner.catalog.put(&subject, old.sequence, &floor).await? {
-                    Written::Done(_) => break,
-                    Written::Conflict => pause(attempt).await,
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Waits until every process keeps versions, and shows them from then on. Until that is done,
     /// also after it was broken off, the record says so and nobody is shown any. If the settings
     /// are replaced meanwhile, it is up to those who do so.
     pub(crate) async fn open_history(
         &self,
         sequence: u64,
-        mut record: ContainerRecord,
+        record: ContainerRecord,
     ) -> Result<ContainerInfo> {
+        let Inner { connection, catalog, .. } = &*self.inner;
+        let options = connection.options();
         let begun = record.info(sequence)?;
-        tokio::time::sleep(SETTINGS_KNOWN_AFTER).await;
-        self.raise_floors(&record).await?;
-        let catalog = &self.inner.catalog;
+        // Then all processes know, and what they sent a moment before has arrived or was given up.
+        tokio::time::sleep(SETTINGS_AGE_MAX + options.request_timeout).await;
+        let mut newest = Vec::new();
+        let at = self.time();
+        for range in &self.share(sequence, &record, at)?.ranges {
+            newest.push(range.newest().await?);
+        }
         let id = record.resource_id();
         let subject = catalog.container(id.database, begun.name.container());
-        let at = self.time();
-        record.is_history_opening = false;
+        let record = record.with_history_opened(newest, options.clock.now());
         if let Written::Done(sequence) = catalog.put(&subject, sequence, &record).await? {
             self.share(sequence, &record, at)?;
             return record.info(sequence);

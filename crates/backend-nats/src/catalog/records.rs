@@ -51,6 +51,18 @@ pub(crate) struct ContainerRecord {
     /// Versions are kept from now on, but not all processes know that yet: nobody is shown any.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_history_opening: bool,
+    /// Where the history begins that was switched on last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    history_opened: Option<Opened>,
+}
+
+/// When the history of a container was opened. It goes into the catalog in one message with the
+/// word that it is open: readers may begin right here, and nobody may take it for later than it is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Opened {
+    at: u64,
+    /// The newest commit of each range.
+    lsns: Vec<u64>,
 }
 
 /// Streams that are being made before the record of their container is there, or removed after it
@@ -94,6 +106,7 @@ impl ContainerRecord {
             ranges: settings.ranges,
             unique_keys: settings.unique_keys.clone(),
             is_history_opening: false,
+            history_opened: None,
         };
         // Nobody has written to it yet.
         Self { is_history_opening: false, ..record.with(settings, now) }
@@ -114,6 +127,21 @@ impl ContainerRecord {
         self.event_type.clone_from(&settings.event_type);
         self.ranges = settings.ranges;
         self
+    }
+
+    /// The same container when its history is shown from the newest commits of its ranges on.
+    pub(crate) fn with_history_opened(mut self, lsns: Vec<u64>, now: Timestamp) -> Self {
+        self.is_history_opening = false;
+        self.history_opened = Some(Opened { at: now.as_millis(), lsns });
+        self
+    }
+
+    /// What its history does not have because it was switched on later.
+    pub(crate) fn opening(&self, range: u32) -> Floor {
+        let opened = self.history_opened.as_ref();
+        let at = |it: &Opened| it.lsns.get(usize::try_from(range).ok()?).copied();
+        let floor = opened.and_then(|it| Some(Floor { lsn: at(it)?, at: it.at }));
+        floor.unwrap_or_default()
     }
 
     /// Whether another record is of the same container and says the same.

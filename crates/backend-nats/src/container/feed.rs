@@ -89,7 +89,7 @@ impl Shared {
             let error = Error::new(ErrorKind::Unsupported, "read all versions");
             return Err(error.because("the container keeps none; give it a retention"));
         }
-        if mode == FeedMode::AllVersions && self.is_history_opening() {
+        if mode == FeedMode::AllVersions && self.record().is_history_opening {
             let error = Error::new(ErrorKind::Unavailable, "read all versions");
             return Err(error.because(
                 "the container begins to keep them, which takes some seconds; if that was broken \
@@ -99,10 +99,12 @@ impl Shared {
         Ok(())
     }
 
+    /// What the history of a range does not have: it was not kept yet, or is no longer.
     pub(crate) async fn floor(&self, range: &Range) -> Result<Floor> {
         let subject = self.catalog.floor(self.id.container, range.info.id.0);
         let found: Found<Floor> = self.catalog.get(&subject).await?;
-        Ok(found.record.unwrap_or_default())
+        let opening = self.record().opening(range.number());
+        Ok(found.record.filter(|it| opening.lsn <= it.lsn).unwrap_or(opening))
     }
 
     /// Versions of this time and later are kept.

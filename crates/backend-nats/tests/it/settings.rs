@@ -14,7 +14,7 @@ use millstream_core::{
 use crate::harness::{Servers, block_on, open};
 
 /// Who write at the same time.
-const WRITERS: usize = 4000;
+const WRITERS: usize = 2000;
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[test]
@@ -113,5 +113,42 @@ fn nobody_sees_versions_before_every_process_keeps_them() {
         let info = one.replace(&name, kept, None).await.unwrap();
         start(&other).await.unwrap();
         assert_eq!(other.open(&name).await.unwrap().info, info);
+    });
+}
+
+#[test]
+fn a_history_that_is_open_begins_no_later() {
+    let Some(servers) = Servers::single() else { return };
+    block_on(async {
+        let url = format!("{}?prefix=begun&timeout=2", servers.url());
+        let one = open(&url, Arc::new(SystemClock::default())).await;
+        let other = open(&url, Arc::new(SystemClock::default())).await;
+        one.create_database("d").await.unwrap();
+        let name = ContainerName::new("d", "c").unwrap();
+        let settings = ContainerSettings::new(PartitionKeyDefinition::hash("/pk").unwrap());
+        one.create(&name, settings.clone()).await.unwrap();
+        let container = one.open(&name).await.unwrap();
+        let commit = async |id: &str| {
+            let body = format!(r#"{{"id":"{id}","pk":"k"}}"#);
+            let batch = Batch::new("k").with(Operation::create(body));
+            container.documents.commit(batch).await.unwrap();
+        };
+        commit("before").await;
+        let (feed, all) = (&container.feed, KeyRange::all());
+        let reading = async {
+            one.replace(&name, settings.all_versions_retention(HOUR), None).await.unwrap();
+            let start = feed.start(&all, StartFrom::Beginning, FeedMode::AllVersions).await;
+            commit("after").await;
+            start.unwrap()
+        };
+        // It finds the history about to be opened, and is done only after it was.
+        let maintaining = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            other.maintain().await.unwrap();
+        };
+        let (start, ()) = join(reading, maintaining).await;
+        let page = feed.read(&all, &start, PageSize::items(10)).await.unwrap();
+        let ids: Vec<&str> = page.changes.iter().map(|it| it.id.as_str()).collect();
+        assert_eq!(ids, ["after"]);
     });
 }
