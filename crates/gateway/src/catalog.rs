@@ -7,10 +7,11 @@
 //! change of a backend and that of its document therefore leaves something whole.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use millstream_core::{
-    Batch, Container, ContainerName, ContainerSettings, Containers, Error, ErrorKind, ItemId,
+    Batch, Container, ContainerName, ContainerSettings, Containers, Error, ErrorKind, Etag, ItemId,
     KeyRange, Operation, PageSize, PartitionKeyDefinition, ResourceId, ScanScope,
 };
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,7 @@ use crate::refusal::Refusal;
 /// The container the documents are in.
 const CONTAINER: &str = "gateway";
 /// How often a change is tried while others change the same document.
-const ATTEMPTS_MAX: u32 = 16;
+pub(crate) const ATTEMPTS_MAX: u32 = 16;
 
 /// The documents.
 #[derive(Debug)]
@@ -47,6 +48,14 @@ pub(crate) struct Entry {
     /// What was provisioned.
     #[serde(default)]
     pub(crate) throughput: Option<Throughput>,
+}
+
+/// What is known as it was read, and as it is to be.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    pub(crate) entry: Entry,
+    id: ItemId,
+    etag: Option<Etag>,
 }
 
 /// Provisioned throughput, in request units a second.
@@ -106,12 +115,16 @@ impl Catalog {
         found.map_or_else(|| Ok(Entry::default()), |item| parse(&item.body).map(|it| it.entry))
     }
 
-    /// Writes what is known of `owner`.
-    pub(crate) async fn write(&self, owner: Owner, entry: &Entry) -> Result<(), Refusal> {
-        let id = owner.item_id()?;
-        let batch = Batch::new(id.as_str()).with(Operation::upsert(body(&id, entry)?));
-        self.container.documents.commit(batch).await?;
-        Ok(())
+    /// Adds what is known of `owner` from its beginning, unless somebody has changed it already.
+    pub(crate) async fn begin(&self, owner: Owner, entry: &Entry) -> Result<(), Refusal> {
+        let begin = |found: &mut Entry| {
+            if found.definition.is_empty() {
+                found.definition.clone_from(&entry.definition);
+            }
+            found.throughput = found.throughput.or(entry.throughput);
+            Ok(())
+        };
+        self.change(owner, begin).await.map(drop)
     }
 
     /// Changes what is known of `owner`, without undoing what others change at the same time:
@@ -121,28 +134,42 @@ impl Catalog {
         owner: Owner,
         mut change: impl FnMut(&mut Entry) -> Result<(), Refusal>,
     ) -> Result<Entry, Refusal> {
-        let id = owner.item_id()?;
-        for _ in 0..ATTEMPTS_MAX {
-            let found = self.container.documents.read(&id.as_str().into(), &id).await?;
-            let (mut entry, etag) = match found {
-                Some(item) => (parse(&item.body)?.entry, Some(item.etag)),
-                None => (Entry::default(), None),
-            };
-            change(&mut entry)?;
-            let body = body(&id, &entry)?;
-            let operation = match etag {
-                Some(etag) => Operation::replace(id.clone(), body).if_match(etag),
-                None => Operation::create(body),
-            };
-            let batch = Batch::new(id.as_str()).with(operation);
-            match self.container.documents.commit(batch).await {
-                Ok(_) => return Ok(entry),
-                Err(error) if is_overtaken(&error) => (),
-                Err(error) => return Err(error.into()),
+        for attempt in 0..ATTEMPTS_MAX {
+            pause(attempt).await;
+            let mut draft = self.draft(owner).await?;
+            change(&mut draft.entry)?;
+            if self.keep(&draft).await? {
+                return Ok(draft.entry);
             }
         }
-        let error = Error::new(ErrorKind::Overloaded, "change what is known of a resource");
-        Err(error.because("others change it all the time").into())
+        Err(overtaken())
+    }
+
+    /// What is known of `owner`, to be changed and kept.
+    pub(crate) async fn draft(&self, owner: Owner) -> Result<Draft, Refusal> {
+        let id = owner.item_id()?;
+        let found = self.container.documents.read(&id.as_str().into(), &id).await?;
+        let (entry, etag) = match found {
+            Some(item) => (parse(&item.body)?.entry, Some(item.etag)),
+            None => (Entry::default(), None),
+        };
+        Ok(Draft { entry, id, etag })
+    }
+
+    /// Writes a draft; false if somebody else has written since it was made.
+    pub(crate) async fn keep(&self, draft: &Draft) -> Result<bool, Refusal> {
+        let Draft { entry, id, etag } = draft;
+        let body = body(id, entry)?;
+        let operation = match etag {
+            Some(etag) => Operation::replace(id.clone(), body).if_match(etag.clone()),
+            None => Operation::create(body),
+        };
+        let batch = Batch::new(id.as_str()).with(operation);
+        match self.container.documents.commit(batch).await {
+            Ok(_) => Ok(true),
+            Err(error) if is_overtaken(&error) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Forgets `owner`.
@@ -191,6 +218,19 @@ impl Owner {
             _ => None,
         }
     }
+}
+
+/// Lets others come to an end before the next attempt.
+pub(crate) async fn pause(attempt: u32) {
+    if 1 < attempt {
+        tokio::time::sleep(Duration::from_millis(1 << attempt.min(6))).await;
+    }
+}
+
+/// What is said when all attempts were overtaken.
+pub(crate) fn overtaken() -> Refusal {
+    let error = Error::new(ErrorKind::Overloaded, "change what is known of a resource");
+    error.because("others change it all the time").into()
 }
 
 /// Whether somebody else has written, or removed, the document since it was read.
@@ -263,13 +303,32 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_never_succeeds_ends() {
+    fn what_others_have_changed_is_not_begun_again() {
         let containers: Arc<dyn Containers> =
             Arc::new(Memory::new(Arc::new(SystemClock::default())));
         let catalog = at_once(Catalog::open(&containers, "own")).unwrap();
         let owner = Owner::Database(1);
-        let change = |_: &mut Entry| at_once(catalog.write(owner, &Entry::default()));
-        let refusal = at_once(catalog.change(owner, change)).unwrap_err();
+        let spend = |entry: &mut Entry| {
+            entry.throughput = Some(Throughput::Manual(500));
+            Ok(())
+        };
+        at_once(catalog.change(owner, spend)).unwrap();
+        let mut begun = Entry { throughput: Some(Throughput::Manual(400)), ..Entry::default() };
+        begun.definition.insert("policy".to_owned(), 1.into());
+        at_once(catalog.begin(owner, &begun)).unwrap();
+        let found = at_once(catalog.read(owner)).unwrap();
+        assert_eq!(found.throughput, Some(Throughput::Manual(500)));
+        assert_eq!(found.definition, begun.definition);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_that_never_succeeds_ends() {
+        let containers: Arc<dyn Containers> =
+            Arc::new(Memory::new(Arc::new(SystemClock::default())));
+        let catalog = at_once(Catalog::open(&containers, "own")).unwrap();
+        let owner = Owner::Database(1);
+        let change = |_: &mut Entry| at_once(catalog.change(owner, |_| Ok(()))).map(drop);
+        let refusal = catalog.change(owner, change).await.unwrap_err();
         assert_eq!(refusal.status, http::StatusCode::TOO_MANY_REQUESTS, "{refusal}");
     }
 }

@@ -2,8 +2,9 @@
 
 use http::StatusCode;
 use millstream_core::{ContainerInfo, ContainerName, DatabaseInfo};
+use serde_json::{Map, Value};
 
-use crate::catalog::{Entry, Owner};
+use crate::catalog::{self, ATTEMPTS_MAX, Entry, Owner};
 use crate::definition::{self, Definition};
 use crate::listing::Listed;
 use crate::refusal::{Refusal, sub_status};
@@ -25,7 +26,7 @@ pub(crate) async fn create(state: &State, request: &Request, database: &str) -> 
     let info = state.containers.create(&name, settings).await?;
     let entry = Entry { definition: kept, throughput };
     if entry != Entry::default() {
-        state.catalog.write(Owner::Container(info.resource_id), &entry).await?;
+        state.catalog.begin(Owner::Container(info.resource_id), &entry).await?;
     }
     state.forget(&name);
     reply(StatusCode::CREATED, &info, &entry)
@@ -64,22 +65,37 @@ pub(crate) async fn read(call: Call<'_>) -> Answer {
 
 pub(crate) async fn replace(call: Call<'_>) -> Answer {
     let old = current(call).await?;
-    let Definition { id, settings, mut kept } =
+    let Definition { id, settings, kept } =
         Definition::parse(&call.request.body, Some(&old.settings))?;
     if id != old.name.container() {
         return Err(Refusal::bad_request("the id of a container cannot be changed"));
     }
-    let owner = Owner::Container(old.resource_id);
     let if_match = call.request.if_match()?;
     let info = call.state.containers.replace(&old.name, settings, if_match).await?;
-    let keep = |entry: &mut Entry| {
-        definition::keep_key(&mut kept, &entry.definition);
-        entry.definition.clone_from(&kept);
-        Ok(())
-    };
-    let entry = call.state.catalog.change(owner, keep).await?;
+    let entry = keep(call.state, &info, kept).await?;
     call.state.forget(&old.name);
     reply(StatusCode::OK, &info, &entry)
+}
+
+/// Keeps what goes with settings that the backend has now, unless they have been replaced again
+/// meanwhile: whoever does that keeps what goes with those.
+async fn keep(
+    state: &State,
+    info: &ContainerInfo,
+    mut kept: Map<String, Value>,
+) -> Result<Entry, Refusal> {
+    for attempt in 0..ATTEMPTS_MAX {
+        catalog::pause(attempt).await;
+        let mut draft = state.catalog.draft(Owner::Container(info.resource_id)).await?;
+        definition::keep_key(&mut kept, &draft.entry.definition);
+        draft.entry.definition.clone_from(&kept);
+        // Asked for in this order: what others keep after that overtakes the draft.
+        let is_replaced = state.containers.open(&info.name).await?.info.etag != info.etag;
+        if is_replaced || state.catalog.keep(&draft).await? {
+            return Ok(draft.entry);
+        }
+    }
+    Err(catalog::overtaken())
 }
 
 pub(crate) async fn delete(call: Call<'_>) -> Answer {

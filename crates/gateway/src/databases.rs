@@ -24,7 +24,7 @@ pub(crate) async fn create(state: &State, request: &Request) -> Answer {
     let info = state.containers.create_database(id).await?;
     if throughput.is_some() {
         let entry = Entry { throughput, ..Entry::default() };
-        state.catalog.write(Owner::Database(info.resource_id), &entry).await?;
+        state.catalog.begin(Owner::Database(info.resource_id), &entry).await?;
     }
     Ok(Reply::json(StatusCode::CREATED, &render(&info))?.etag(&etag(&info)).charge(5.0))
 }

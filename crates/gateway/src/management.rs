@@ -62,7 +62,7 @@ pub(crate) async fn split(
     };
     let refused = |_| Refusal::bad_request("a range is named by its number");
     let range = RangeId(range.parse().map_err(refused)?);
-    let found = state.container(path).await?;
+    let found = state.open(path).await?;
     found.container.range(range).await?;
     let name = found.container.info().name.clone();
     let ranges = state.containers.split(&name, range, at.as_ref()).await?;
@@ -74,7 +74,7 @@ pub(crate) async fn split(
 pub(crate) async fn merge(state: &State, request: &Request, path: &ContainerPath) -> Answer {
     let body: MergeBody = parse(&request.body)?;
     check_mode(body.progression_mode.as_deref())?;
-    let found = state.container(path).await?;
+    let found = state.open(path).await?;
     let [one, two] = body.partition_ids.map(RangeId);
     let first = found.container.range(one).await?;
     let second = found.container.range(two).await?;

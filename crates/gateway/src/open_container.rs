@@ -100,7 +100,7 @@ impl OpenContainer {
         Duration::from_millis(millis(now).saturating_sub(asked_at))
     }
 
-    /// Notes that the backend was asked at this time, and has the same as before.
+    /// Notes that the backend was asked at this time, and did not say that anything has changed.
     pub(crate) fn set_asked(&self, at: Duration) {
         self.asked_at.fetch_max(millis(at), Ordering::Relaxed);
     }

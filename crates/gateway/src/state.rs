@@ -160,18 +160,28 @@ impl State {
             Err(_) if container.age(now) <= self.options.container_age_max => return Ok(found),
             Err(_) => container.asking.lock().await,
         };
-        match self.known(path) {
-            Some(known) if self.is_fresh(&known, now) => return Ok(known),
-            // If it cannot be asked now, the request is going to tell.
-            Some(_) if self.still_holds(&container).await.unwrap_or(true) => {
-                container.set_asked(now);
-                return Ok(found);
-            }
-            Some(_) => self.forget(&container.info().name),
+        let Some(known) = self.known(path) else {
             // Somebody else was told that it is gone.
-            None => drop(asking),
+            drop(asking);
+            return self.open(path).await;
+        };
+        if self.is_fresh(&known, now) {
+            return Ok(known);
         }
-        self.open(path).await
+        let mut asked = self.clock.monotonic();
+        let still_holds = self.still_holds(&known.container).await;
+        if let Ok(false) = still_holds {
+            self.forget(&known.container.info().name);
+            return self.open(path).await;
+        }
+        if still_holds.is_err() {
+            // It cannot be asked now. Requests are going to tell; those that have waited for this
+            // answer do not wait for another one.
+            asked = self.clock.monotonic();
+        }
+        // Not when this request came: it holds for all who came before it was asked for.
+        known.container.set_asked(asked);
+        Ok(known)
     }
 
     fn known(&self, path: &ContainerPath) -> Option<Found> {
@@ -182,7 +192,8 @@ impl State {
         found.container.age(now) <= self.options.container_age_max / 2
     }
 
-    async fn open(&self, path: &ContainerPath) -> Result<Found, Refusal> {
+    /// The container a path names now, whatever is known.
+    pub(crate) async fn open(&self, path: &ContainerPath) -> Result<Found, Refusal> {
         let found = self.look_up(path).await?;
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         if OPEN_MAX <= open.len() {

@@ -6,6 +6,7 @@ mod bulk;
 mod client;
 mod connections;
 mod delete_by_key;
+mod elsewhere;
 mod feeds;
 mod header_count;
 mod hostile;

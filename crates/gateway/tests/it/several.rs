@@ -1,7 +1,5 @@
 //! Several gateways on one backend.
 
-mod elsewhere;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +12,7 @@ use millstream_gateway::GatewayOptions;
 use serde_json::{Value, json};
 
 use crate::client::{Answered, Running, memory, run};
-use crate::several::elsewhere::Elsewhere;
+use crate::elsewhere::Elsewhere;
 
 /// A clock on which time passes when the test wants it to.
 #[derive(Debug, Default)]
@@ -50,7 +48,8 @@ async fn two(options: GatewayOptions) -> (Running, Running, Arc<Ahead>) {
     let first = Running::on(Arc::clone(&containers)).await;
     first.with_container().await;
     let ahead = Arc::new(Ahead::default());
-    let second = Running::on_with(Arc::new(Elsewhere(containers)), ahead.clone(), options).await;
+    let second =
+        Running::on_with(Arc::new(Elsewhere::new(containers)), ahead.clone(), options).await;
     second.item("a", r#"{"id":"1","pk":"a"}"#).await.expect(201);
     (first, second, ahead)
 }
@@ -147,6 +146,35 @@ fn nobody_goes_on_with_what_is_too_old() {
                 answered.expect(201);
             }
         }
+    });
+}
+
+#[test]
+fn one_answer_of_a_slow_backend_is_for_all_who_have_waited_for_it() {
+    const REQUESTS: u64 = 12;
+    run(async {
+        let containers = memory();
+        Running::on(Arc::clone(&containers)).await.with_container().await;
+        let elsewhere = Elsewhere::new(containers).slower(Duration::from_secs(1));
+        let (asked, ahead) = (elsewhere.asked(), Arc::new(Ahead::default()));
+        let options = GatewayOptions::default();
+        let gateway = Running::on_with(Arc::new(elsewhere), ahead.clone(), options).await;
+        gateway.item("a", r#"{"id":"first","pk":"a"}"#).await.expect(201);
+        let before = asked.load(Ordering::Relaxed);
+        // All come while it is asked, and what is known is too old for each by then.
+        let requests = (0..REQUESTS).map(|number| {
+            let (gateway, ahead) = (&gateway, &ahead);
+            async move {
+                tokio::time::sleep(Duration::from_millis(10 * number)).await;
+                ahead.pass(2);
+                gateway.item("a", &format!(r#"{{"id":"{number}","pk":"a"}}"#)).await
+            }
+        });
+        for answered in join_all(requests).await {
+            answered.expect(201);
+        }
+        let asked = asked.load(Ordering::Relaxed) - before;
+        assert!(asked < REQUESTS / 2, "it was asked {asked} times");
     });
 }
 

@@ -1,0 +1,124 @@
+//! A backend elsewhere: it takes its time to say what a container is, and with every commit, and
+//! cannot split ranges.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use millstream_core::{
+    Batch, BatchOutcome, Capabilities, Container, ContainerInfo, ContainerName, ContainerSettings,
+    Containers, DatabaseInfo, Documents, EffectiveKey, Error, ErrorKind, Etag, Item, ItemId,
+    PageSize, PartitionKey, RangeId, RangeInfo, Result, ScanContinuation, ScanPage, ScanScope,
+};
+
+pub(crate) struct Elsewhere {
+    containers: Arc<dyn Containers>,
+    delay: Duration,
+    asked: Arc<AtomicU64>,
+}
+
+impl Elsewhere {
+    /// It takes long enough for other requests to come.
+    pub(crate) fn new(containers: Arc<dyn Containers>) -> Self {
+        Self { containers, delay: Duration::from_millis(50), asked: Arc::default() }
+    }
+
+    /// It takes as long as that to say what a container is.
+    pub(crate) fn slower(self, delay: Duration) -> Self {
+        Self { delay, ..self }
+    }
+
+    /// How often it was asked what a container is.
+    pub(crate) fn asked(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.asked)
+    }
+}
+
+struct Distant(Arc<dyn Documents>);
+
+#[async_trait]
+impl Documents for Distant {
+    async fn read(&self, key: &PartitionKey, id: &ItemId) -> Result<Option<Item>> {
+        self.0.read(key, id).await
+    }
+
+    async fn commit(&self, batch: Batch) -> Result<BatchOutcome> {
+        tokio::task::yield_now().await;
+        self.0.commit(batch).await
+    }
+
+    async fn scan(
+        &self,
+        scope: &ScanScope,
+        after: Option<&ScanContinuation>,
+        size: PageSize,
+    ) -> Result<ScanPage> {
+        self.0.scan(scope, after, size).await
+    }
+}
+
+#[async_trait]
+impl Containers for Elsewhere {
+    async fn open(&self, name: &ContainerName) -> Result<Container> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(self.delay).await;
+        let container = self.containers.open(name).await?;
+        let documents = Arc::new(Distant(Arc::clone(&container.documents)));
+        Ok(Container { documents, ..container })
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { split: false, merge: false, ..self.containers.capabilities() }
+    }
+
+    async fn create_database(&self, name: &str) -> Result<DatabaseInfo> {
+        self.containers.create_database(name).await
+    }
+
+    async fn delete_database(&self, name: &str) -> Result<()> {
+        self.containers.delete_database(name).await
+    }
+
+    async fn list_databases(&self) -> Result<Vec<DatabaseInfo>> {
+        self.containers.list_databases().await
+    }
+
+    async fn create(
+        &self,
+        name: &ContainerName,
+        settings: ContainerSettings,
+    ) -> Result<ContainerInfo> {
+        self.containers.create(name, settings).await
+    }
+
+    async fn replace(
+        &self,
+        name: &ContainerName,
+        settings: ContainerSettings,
+        if_match: Option<Etag>,
+    ) -> Result<ContainerInfo> {
+        self.containers.replace(name, settings, if_match).await
+    }
+
+    async fn delete(&self, name: &ContainerName) -> Result<()> {
+        self.containers.delete(name).await
+    }
+
+    async fn list(&self, database: &str) -> Result<Vec<ContainerInfo>> {
+        self.containers.list(database).await
+    }
+
+    async fn split(
+        &self,
+        _: &ContainerName,
+        _: RangeId,
+        _: Option<&EffectiveKey>,
+    ) -> Result<Vec<RangeInfo>> {
+        Err(Error::new(ErrorKind::Unsupported, "split a range"))
+    }
+
+    async fn merge(&self, _: &ContainerName, _: RangeId, _: RangeId) -> Result<RangeInfo> {
+        Err(Error::new(ErrorKind::Unsupported, "merge ranges"))
+    }
+}
