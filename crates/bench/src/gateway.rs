@@ -54,6 +54,8 @@ const PEERS: [(&str, &str, Manner); 4] = [
 const OWN_TLS: usize = 0;
 const OWN_PLAIN: usize = 1;
 const PEERS_START: usize = 2;
+/// The peer that is compared with [`OWN_PLAIN`] where there is one figure only.
+const PEER_PLAIN: usize = PEERS_START + 2;
 
 /// What was seen of one of those that are measured.
 struct Measured {
@@ -195,7 +197,7 @@ fn figures(measured: &[Measured], raw: Option<f64>, own_read_us: f64) -> Figures
         }
     }
     let creates = ours.rates.per_second(Kind::Create);
-    let peer = measured.get(PEERS_START);
+    let peer = measured.get(PEER_PLAIN);
     figures.add("gateway.raw_per_s", raw);
     figures.add("gateway.create_raw_ratio", creates.zip(raw).map(|(ours, raw)| ours / raw));
     figures.add("gateway.start_ms", ours.start_ms());
