@@ -154,7 +154,7 @@ impl Token {
         URL_SAFE_NO_PAD.encode(json::to_string(&Value::object(Object::collect(entries))))
     }
 
-    /// How many rows have passed, and where the others go on, for a request with this resume filter.
+    /// How many rows have passed, and where the others go on, for who sends this resume filter.
     ///
     /// Who resumes a query sends a filter beside a continuation that was given out without it, or
     /// beside another one, and has had rows up to the filter: no fewer than the continuation says.

@@ -21,7 +21,7 @@ use crate::page::reader::{Pace, Reader};
 use crate::page::{Run, rid_number};
 use crate::select::{Stage, reads_documents, window};
 use crate::value::Value;
-use crate::{Page, json};
+use crate::{Page, ResumeFilter, json};
 
 /// How rows come onto pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,13 +182,7 @@ fn prepare(
         Paging::Summed | Paging::Whole => (),
     }
     if let Some(filter) = run.request.resume {
-        if run.select.order_by.len() != filter.values.len() {
-            let reason = "the resume filter has another number of values than ORDER BY";
-            return Err(Error::invalid("resume the query", reason));
-        }
-        let number = filter.rid.as_deref().map(|it| rid_number(it).unwrap_or_default());
-        let (keys, is_exclusive) = (filter.values.clone(), filter.is_exclusive);
-        gathered.floors.push(Floor::Filter { keys, number, is_exclusive });
+        gathered.floors.push(floor(run.select, filter)?);
     }
     match state {
         Some(State::Counted) if paging == Paging::Grouped => Err(wrong()),
@@ -221,6 +215,16 @@ fn prepare(
         }
         Some(State::Documents(_)) => Err(wrong()),
     }
+}
+
+fn floor(select: &Select, filter: &ResumeFilter) -> Result<Floor> {
+    if select.order_by.len() != filter.values.len() {
+        let reason = "the resume filter has another number of values than ORDER BY";
+        return Err(Error::invalid("resume the query", reason));
+    }
+    let number = filter.rid.as_deref().map(|it| rid_number(it).unwrap_or_default());
+    let (keys, is_exclusive) = (filter.values.clone(), filter.is_exclusive);
+    Ok(Floor::Filter { keys, number, is_exclusive })
 }
 
 /// The continuation of aggregates in the middle of the documents, if their state is short enough.
