@@ -28,6 +28,8 @@ pub(crate) struct Select {
     /// Whether SELECT or ORDER BY looks at the first row of a group, in a query of its own, besides
     /// what is grouped by; known when names are resolved.
     pub(crate) looks_at_rows: bool,
+    /// Whether RAND stands anywhere in it.
+    pub(crate) is_random: bool,
 }
 
 #[derive(Clone, Debug)]

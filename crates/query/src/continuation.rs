@@ -29,6 +29,8 @@ pub(crate) struct Token {
     pub(crate) passed: u64,
     /// Of the resume filter that was there, if there was one.
     pub(crate) resume: Option<u128>,
+    /// What RAND begins with, if it stands in the query.
+    pub(crate) seed: Option<u64>,
     pub(crate) state: State,
 }
 
@@ -120,6 +122,9 @@ impl Token {
         ];
         if let Some(resume) = self.resume {
             entries.push(("f".into(), text(&format!("{resume:x}"))));
+        }
+        if let Some(seed) = self.seed {
+            entries.push(("x".into(), text(&format!("{seed:x}"))));
         }
         if let Some(key) = &self.scope.partition {
             entries.push(("k".into(), text(&key.to_string())));
@@ -262,12 +267,17 @@ fn parse(value: &Value) -> Option<Token> {
         }
     };
     let passed = value.property("n").as_str()?.parse().ok()?;
-    let resume = match value.property("f").as_str() {
-        Some(resume) => Some(u128::from_str_radix(resume, 16).ok()?),
+    let number = |name| match value.property(name).as_str() {
+        Some(text) => u128::from_str_radix(text, 16).ok().map(Some),
+        None => Some(None),
+    };
+    let resume = number("f")?;
+    let seed = match number("x")? {
+        Some(seed) => Some(seed.try_into().ok()?),
         None => None,
     };
     let state = state(value)?;
-    Some(Token { fingerprint, scope: Scope { partition, keys }, passed, resume, state })
+    Some(Token { fingerprint, scope: Scope { partition, keys }, passed, resume, seed, state })
 }
 
 fn state(value: &Value) -> Option<State> {

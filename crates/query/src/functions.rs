@@ -13,6 +13,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use millstream_core::Timestamp;
 use regex_lite::Regex;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::Limits;
 use crate::error::{Error, ErrorKind, Result};
@@ -50,8 +51,10 @@ pub(crate) struct Context {
     row_bytes_max: usize,
     /// Patterns by their modifiers and text.
     patterns: BTreeMap<String, Pattern>,
-    /// Its hashes of 0, 1, 2 and so on are the numbers of RAND.
-    chance: RandomState,
+    /// Pages of a query have the same, so that RAND gives an item the same numbers on each.
+    seed: Option<u64>,
+    /// Of the item, made from the seed. Its hashes of 1, 2, 3 and so on are the numbers of RAND.
+    chance: u64,
     randoms: u64,
 }
 
@@ -73,6 +76,11 @@ pub(crate) fn named(name: &str) -> Option<&'static Function> {
         dates::FUNCTIONS,
     ];
     lists.into_iter().flatten().find(|it| it.name.eq_ignore_ascii_case(name))
+}
+
+/// What nobody can foresee.
+pub(crate) fn new_seed() -> u64 {
+    RandomState::new().hash_one(())
 }
 
 /// All functions.
@@ -144,16 +152,32 @@ impl Context {
             document_steps_max,
             row_bytes_max,
             patterns: BTreeMap::new(),
-            chance: RandomState::new(),
+            seed: None,
+            chance: new_seed(),
             randoms: 0,
         };
         context.begin();
         context
     }
 
-    /// Begins with the next document, or with what is done once after all of them.
+    /// Begins with what is done once after all documents.
     pub(crate) fn begin(&mut self) {
         self.steps_floor = self.steps_left.saturating_sub(self.document_steps_max);
+    }
+
+    /// Begins with the next document.
+    pub(crate) fn begin_with(&mut self, partition_key: &str, id: &str) {
+        self.begin();
+        if let Some(seed) = self.seed {
+            let of_partition = xxh3_64_with_seed(partition_key.as_bytes(), seed);
+            self.chance = xxh3_64_with_seed(id.as_bytes(), of_partition);
+            self.randoms = 0;
+        }
+    }
+
+    /// Makes RAND give what it gave with the same seed.
+    pub(crate) fn seed(&mut self, seed: u64) {
+        (self.seed, self.chance) = (Some(seed), seed);
     }
 
     /// Counts work; what would go on for too long is refused.
@@ -202,8 +226,9 @@ impl Context {
     /// At least 0, less than 1, and different at every call.
     fn random(&mut self) -> f64 {
         self.randoms += 1;
+        let bits = xxh3_64_with_seed(&self.randoms.to_le_bytes(), self.chance);
         // The 52 bits of the fraction of a number between 1 and 2.
-        f64::from_bits(1_f64.to_bits() | self.chance.hash_one(self.randoms) >> 12) - 1.0
+        f64::from_bits(1_f64.to_bits() | bits >> 12) - 1.0
     }
 
     /// The strings joined; undefined if one is no string.

@@ -14,6 +14,7 @@ use crate::ast::Select;
 use crate::continuation::{Fingerprints, State, TEXT_BYTES_MAX, Token};
 use crate::error::{Error, Result};
 use crate::evaluate::Evaluator;
+use crate::functions::new_seed;
 use crate::gather::{Place, Row};
 use crate::page::reader::Reader;
 use crate::select::{reads_documents, stages};
@@ -36,6 +37,8 @@ pub(crate) struct Run<'r> {
     pub(crate) passed: u64,
     /// Of the resume filter, if there is one.
     resume: Option<u128>,
+    /// What RAND begins with, if it stands in the query.
+    seed: Option<u64>,
     /// What of an item is parsed.
     pub(crate) usage: Usage,
 }
@@ -67,6 +70,8 @@ pub(crate) async fn execute(
         continuation_bytes_max: request.limits.continuation_bytes_max.min(TEXT_BYTES_MAX),
         ..request.limits
     };
+    let known = token.as_ref().and_then(|it| it.seed);
+    let seed = select.is_random.then(|| known.unwrap_or_else(new_seed));
     let resume = request.resume.map(ResumeFilter::digest);
     let (passed, state) = match token {
         Some(token) => token.going_on(resume)?,
@@ -83,9 +88,13 @@ pub(crate) async fn execute(
         part,
         passed,
         resume,
+        seed,
         usage,
     };
-    let evaluator = Evaluator::new(parameters, request.clock.now(), &limits);
+    let mut evaluator = Evaluator::new(parameters, request.clock.now(), &limits);
+    if let Some(seed) = seed {
+        evaluator.context.seed(seed);
+    }
     let mut stages = stages(select, &evaluator)?;
     if let Some(last) = stages.pop() {
         stages.push(last.without_window());
@@ -105,8 +114,8 @@ impl Run<'_> {
     /// The text of a continuation.
     pub(crate) fn token(&self, passed: u64, state: State) -> Token {
         let fingerprint = self.fingerprints.for_state(&state);
-        let (scope, resume) = (self.scope.clone(), self.resume);
-        Token { fingerprint, scope, passed, resume, state }
+        let Self { resume, seed, .. } = *self;
+        Token { fingerprint, scope: self.scope.clone(), passed, resume, seed, state }
     }
 
     /// A page that can end anywhere does so when fewer steps than this are left, long before the

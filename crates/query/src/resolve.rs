@@ -87,7 +87,6 @@ impl Resolver<'_> {
         }
         let randoms = self.randoms;
         self.sources(&mut select.sources)?;
-        let are_sources_random = randoms < self.randoms;
         if let Some(filter) = &mut select.filter {
             self.expression(filter)?;
         }
@@ -100,13 +99,10 @@ impl Resolver<'_> {
         let of_projection = select.aggregates.len();
         // Groups may be sorted by aggregates, rows may not.
         self.aggregates = select.is_grouped().then(|| std::mem::take(&mut select.aggregates));
-        let is_random = randoms < self.randoms;
-        let unordered = self.randoms;
         for item in &mut select.order_by {
             self.expression(&mut item.expression)?;
         }
-        let is_order_random = unordered < self.randoms || are_sources_random;
-        check_random(select, is_random, is_order_random)?;
+        select.is_random = randoms < self.randoms;
         select.aggregates = self.aggregates.take().unwrap_or_default();
         // The one row of aggregates over everything is in order anyway.
         if select.is_grouped() && select.group_by.is_empty() {
@@ -291,17 +287,6 @@ fn root(expression: &Expression) -> Option<Collection> {
     };
     let is_path = steps.iter().all(is_constant);
     is_path.then(|| Collection::Root { name: name.clone(), steps: steps.to_vec() })
-}
-
-/// Each page looks again at items that an earlier one has looked at, and has to find the same.
-fn check_random(select: &Select, is_random: bool, is_order_random: bool) -> Result<()> {
-    let has_sets = select.is_distinct || !select.group_by.is_empty();
-    if (is_random && has_sets) || (is_order_random && !select.order_by.is_empty()) {
-        let reason = "RAND is another number for each page, so it cannot stand beside DISTINCT or \
-                      GROUP BY, nor in what ORDER BY sorts by;";
-        return Err(Error::meaningless(select.position, reason));
-    }
-    Ok(())
 }
 
 fn check(select: &Select) -> Result<()> {

@@ -29,9 +29,11 @@ impl<'a> Evaluator<'a> {
     pub(crate) fn rows(&mut self, select: &Select) -> Result<Vec<Value>> {
         let mut stage = Stage::new(select, self)?;
         let mut rows = Vec::new();
-        let (outer, mut held, mut parts) = (self.held, 0, None);
+        // What is counted of it so far, with what is gathered.
+        let (outer, mut counted) = (self.held, 0);
+        let (mut held, mut parts) = (0, None);
         let _ = self.each_row(select, 0, &mut |evaluator| {
-            let sources = evaluator.held - held;
+            let sources = evaluator.held - counted;
             let flow = stage.take(evaluator, &Place::nowhere(), &mut |evaluator, value| {
                 let memory = evaluator.memory(&value)?;
                 held += match &mut parts {
@@ -49,14 +51,14 @@ impl<'a> Evaluator<'a> {
                     }
                     parts = Some(known);
                 }
-                evaluator.check_held(sources + held)?;
                 Ok(ControlFlow::Continue(()))
             });
-            evaluator.held = sources + held;
+            counted = held + stage.gathered.as_ref().map_or(0, |it| it.held);
+            evaluator.held = sources + counted;
+            evaluator.check_held(evaluator.held)?;
             flow
         })?;
-        let gathered = stage.gathered.as_ref().map_or(0, |it| it.held);
-        self.held = outer + held + gathered;
+        self.held = outer + counted;
         let _ = stage.finish(self, &mut |_, value| {
             rows.push(value);
             Ok(ControlFlow::Continue(()))
@@ -71,8 +73,9 @@ impl<'a> Evaluator<'a> {
         }
         let (mut is_found, outer) = (false, self.held);
         let _ = self.each_row(select, 0, &mut |evaluator| {
+            let sources = evaluator.held;
             is_found = !evaluator.project(select)?.is_undefined();
-            evaluator.held = outer;
+            evaluator.held = sources;
             Ok(if is_found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         self.held = outer;
@@ -110,7 +113,11 @@ impl<'a> Evaluator<'a> {
         place: &Place,
         out: &mut dyn FnMut(&mut Self, Value) -> Result<ControlFlow<()>>,
     ) -> Result<ControlFlow<()>> {
-        self.context.begin();
+        // A list of documents says of none which one it is.
+        match &*place.document {
+            (_, id) if id.is_empty() => self.context.begin(),
+            (partition_key, id) => self.context.begin_with(partition_key, id),
+        }
         self.root = document.clone();
         self.bindings.clear();
         self.held = 0;

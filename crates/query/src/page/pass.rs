@@ -455,8 +455,9 @@ fn next(
     if behind.len() <= run.limits.continuation_bytes_max {
         return Ok(behind);
     }
-    if can_count {
-        return Ok(text(counted));
+    let counted = text(counted);
+    if can_count && counted.len() < behind.len() {
+        return Ok(counted);
     }
     // Where there is no other way it may be longer than it should.
     if behind.len() <= TEXT_BYTES_MAX {

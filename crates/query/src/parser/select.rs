@@ -73,6 +73,7 @@ impl Parser<'_> {
             window,
             aggregates: Vec::new(),
             looks_at_rows: false,
+            is_random: false,
         })
     }
 

@@ -129,31 +129,6 @@ fn what_is_long_but_not_deep_is_accepted() {
 }
 
 #[test]
-fn random_numbers_that_would_have_to_stay_the_same_are_refused() {
-    for query in [
-        "SELECT * FROM c ORDER BY RAND()",
-        "SELECT DISTINCT VALUE RAND() FROM c",
-        "SELECT DISTINCT c.a FROM c WHERE RAND() < 0.5",
-        "SELECT COUNT(1) AS n FROM c WHERE RAND() < 0.5 GROUP BY c.a",
-        "SELECT COUNT(1) AS n FROM c GROUP BY FLOOR(rand() * 2)",
-        "SELECT * FROM (SELECT RAND() AS r FROM c) x ORDER BY x.r",
-    ] {
-        check(
-            query,
-            "RAND is another number for each page, so it cannot stand beside DISTINCT or GROUP BY, \
-             nor in what ORDER BY sorts by; at line 1, column 1",
-        );
-    }
-    for query in [
-        "SELECT VALUE RAND() FROM c",
-        "SELECT c.a, RAND() AS r FROM c WHERE RAND() < 0.5 ORDER BY c.a",
-        "SELECT VALUE AVG(RAND()) FROM c",
-    ] {
-        assert!(Query::parse(query).is_ok(), "{query}");
-    }
-}
-
-#[test]
 fn the_kind_of_an_error_says_whose_fault_it_is() {
     let kind = |query: &str| Query::parse(query).unwrap_err().kind();
     assert_eq!(kind("SELECT"), ErrorKind::Syntax);

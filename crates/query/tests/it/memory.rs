@@ -343,6 +343,27 @@ fn rows_of_queries_beside_and_within_each_other_count_together() {
     assert_eq!(all(&harness, &arrays(3), limits).unwrap(), ["180"]);
     let lists = vec![format!("ARRAY({rows})"); 7].join(", ");
     check_too_much(&harness, &format!("SELECT VALUE ARRAY_LENGTH([{lists}]) FROM c"), limits);
+    let lists = vec![
+        format!(
+            "({})",
+            rows.replace(
+                "VALUE CONCAT(c.s, 'y')",
+                "VALUE \
+                     MAKELIST(CONCAT(c.s, 'y'))"
+            )
+        );
+        7
+    ]
+    .join(", ");
+    check_too_much(&harness, &format!("SELECT VALUE ARRAY_LENGTH([{lists}]) FROM c"), limits);
+    // Sources that only tell whether there are rows are gone after that.
+    for exists in [
+        "SELECT VALUE a.nope FROM a IN (SELECT VALUE i FROM i IN c.l)",
+        "SELECT VALUE b.nope FROM a IN c.l JOIN b IN (SELECT VALUE i FROM i IN c.l)",
+    ] {
+        let query = format!("SELECT VALUE EXISTS({exists}) FROM c");
+        assert_eq!(all(&harness, &query, limits).unwrap(), ["false"], "{query}");
+    }
     // What one row needs is not kept for the next.
     let each = format!("SELECT VALUE ARRAY_LENGTH(ARRAY({rows})) FROM c JOIN t IN c.l");
     assert_eq!(all(&harness, &each, limits).unwrap().len(), 60);
