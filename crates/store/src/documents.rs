@@ -132,14 +132,15 @@ impl ContainerDocuments {
         let effective = self.container.info().settings.partition_key.effective(key)?;
         let (first, to) = self.bounds(scope, after)?;
         let mut recent_extra = RECENT_EXTRA;
-        for look in 1.. {
+        let mut looks = 0;
+        loop {
+            looks += 1;
             let range = self.container.range_of(&effective);
-            let begun = Some(range.newest()).filter(|_| look < LOOKS_MAX);
+            let begun = Some(range.newest()).filter(|_| looks < LOOKS_MAX);
             let mut filling = Filling::new(size, begun);
-            let (mut from, mut sections) = (first.clone(), 0);
+            let (mut from, mut is_of_one_moment) = (first.clone(), true);
             let page = loop {
                 let view = self.items(&from, &to, size.items_max + recent_extra);
-                sections += 1;
                 match (self.fill(&mut filling, &view)?, view.cut_at(0)) {
                     (Filled::Overtaken, _) => break None,
                     (Filled::Full, _) | (Filled::All, None) => break Some(filling.page),
@@ -150,16 +151,21 @@ impl ContainerDocuments {
                     // as far as it may be; beyond, in sections, which are of one moment only if
                     // nobody writes.
                     (Filled::All, Some(_)) if recent_extra < RECENT_EXTRA_MAX => recent_extra *= 2,
-                    (Filled::All, Some(cut)) => from = cut.to_vec(),
+                    (Filled::All, Some(cut)) => {
+                        (from, is_of_one_moment) = (cut.to_vec(), false);
+                        // That takes long, so that it is not done as often.
+                        looks = looks.max(LOOKS_MAX - LONG_LOOKS_MAX);
+                    }
                 }
             };
-            let is_of_one_moment =
-                sections == 1 || begun.is_none_or(|it| range.has_nothing_after(it));
-            if let Some(page) = page.filter(|_| is_of_one_moment) {
+            let is_calm = || {
+                let is_same = Arc::ptr_eq(&range, &self.container.range_of(&effective));
+                begun.is_none_or(|it| is_same && range.has_nothing_after(it))
+            };
+            if let Some(page) = page.filter(|_| is_of_one_moment || is_calm()) {
                 return Ok(page);
             }
         }
-        unreachable!("the last look is not overtaken")
     }
 
     /// The index of items between two keys, with so many entries of what was written lately.
@@ -297,4 +303,6 @@ const RECENT_EXTRA_MAX: usize = 16 * RECENT_EXTRA;
 const RACES_MAX: usize = 1000;
 /// Looks at a page until it is of one moment.
 const LOOKS_MAX: usize = 16;
+/// The same, where each takes long.
+const LONG_LOOKS_MAX: usize = 4;
 const CONTINUATION_BYTES_MAX: usize = 16 * 1024;

@@ -95,9 +95,9 @@ fn a_page_of_one_partition_has_batches_whole_while_others_write() {
 #[test]
 fn a_page_is_of_one_moment_also_where_much_was_deleted_lately() {
     // More than a page looks at beyond itself at first.
-    check_beside_deleted(1300, PAUSE, 1000);
+    check_beside_deleted(1300, Duration::from_millis(1), 1000);
     // More than it ever looks at in one moment, while it can be that nobody writes.
-    check_beside_deleted(18_000, Duration::from_millis(50), 50);
+    check_beside_deleted(18_000, Duration::from_millis(200), 50);
 }
 
 /// Looks so often at two items that take turns, between which so many have been deleted.
