@@ -62,8 +62,6 @@ pub(crate) struct Shared {
     subject: String,
     pub(crate) ranges: Vec<Range>,
     settings: Mutex<Learned>,
-    /// Held by whoever asks for them, so that others need not.
-    asking: tokio::sync::Mutex<()>,
 }
 
 /// The record of the container, and how fresh it is.
@@ -180,7 +178,6 @@ impl Shared {
             id: info.resource_id,
             ranges,
             settings: Mutex::new(Learned::new(sequence, record, at)),
-            asking: tokio::sync::Mutex::default(),
         })
     }
 
@@ -205,21 +202,14 @@ impl Shared {
 
     /// The settings, at most a second old.
     pub(crate) async fn settings(&self) -> Result<Arc<ContainerSettings>> {
-        if let Some(known) = self.known_settings() {
-            return Ok(known);
-        }
-        let _asking = self.asking.lock().await;
-        match self.known_settings() {
-            Some(asked_meanwhile) => Ok(asked_meanwhile),
-            None => self.fresh_settings().await,
-        }
-    }
-
-    fn known_settings(&self) -> Option<Arc<ContainerSettings>> {
         let now = self.clock().monotonic();
-        let learned = self.settings.lock().expect("nothing panics while it holds the lock");
-        let is_young = now.saturating_sub(learned.at) < SETTINGS_AGE_MAX;
-        is_young.then(|| Arc::clone(&learned.settings))
+        {
+            let learned = self.settings.lock().expect("nothing panics while it holds the lock");
+            if now.saturating_sub(learned.at) < SETTINGS_AGE_MAX {
+                return Ok(Arc::clone(&learned.settings));
+            }
+        }
+        self.fresh_settings().await
     }
 
     /// The settings of now, or `NotFound` if this container is gone.

@@ -133,11 +133,14 @@ impl NatsStore {
         let begun = record.info(sequence)?;
         // Then all processes know, and what they sent a moment before has arrived or was given up.
         tokio::time::sleep(SETTINGS_AGE_MAX + options.request_timeout).await;
+        let shared = self.known().get(&record.resource_id()).cloned();
+        // It was deleted meanwhile.
+        let Some(shared) = shared else { return Ok(begun) };
         let mut newest = Vec::new();
-        let at = self.time();
-        for range in &self.share(sequence, &record, at)?.ranges {
+        for range in &shared.ranges {
             newest.push(range.newest().await?);
         }
+        let at = self.time();
         let id = record.resource_id();
         let subject = catalog.container(id.database, begun.name.container());
         let record = record.with_history_opened(newest, options.clock.now());
