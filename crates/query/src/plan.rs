@@ -136,12 +136,6 @@ pub(crate) fn plan(
     definition: &PartitionKeyDefinition,
     parameters: &Parameters,
 ) -> Result<Plan> {
-    let sorted = select.order_by.iter().map(|it| &it.expression);
-    if sorted.chain(&select.group_by).any(names_chance) {
-        // What the rows of a range are sorted by, and what tells their place, are asked for apart.
-        let reason = "what RAND sorts or groups cannot be divided;";
-        return Err(Error::unsupported(select.position, reason));
-    }
     let ranges = access::ranges(select, definition, parameters)?;
     let query_ranges = match ranges.is_empty() {
         // SDKs ask at least one range.
@@ -161,20 +155,6 @@ pub(crate) fn plan(
         None => info(&*divided(select, definition, parameters)?, parameters)?,
     };
     Ok(Plan { partitioned_query_execution_info_version: 2, query_info, query_ranges })
-}
-
-/// Whether RAND stands in an expression.
-fn names_chance(expression: &Expression) -> bool {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "of all others the parts are looked at")]
-    let mut found = match expression {
-        Expression::Call { function, .. } => function.is_random(),
-        Expression::Scalar(select) | Expression::Gathered(select) | Expression::Exists(select) => {
-            select.is_random
-        }
-        _ => false,
-    };
-    expression.each_child(&mut |child| found |= names_chance(child));
-    found
 }
 
 /// The query whose rows of several ranges, joined by its own clauses, are those of this one.

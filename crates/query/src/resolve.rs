@@ -87,6 +87,7 @@ impl Resolver<'_> {
         }
         let randoms = self.randoms;
         self.sources(&mut select.sources)?;
+        let are_sources_random = randoms < self.randoms;
         if let Some(filter) = &mut select.filter {
             self.expression(filter)?;
         }
@@ -99,10 +100,12 @@ impl Resolver<'_> {
         let of_projection = select.aggregates.len();
         // Groups may be sorted by aggregates, rows may not.
         self.aggregates = select.is_grouped().then(|| std::mem::take(&mut select.aggregates));
+        let unordered = self.randoms;
         for item in &mut select.order_by {
             self.expression(&mut item.expression)?;
         }
         select.is_random = randoms < self.randoms;
+        check_random(select, unordered < self.randoms || are_sources_random)?;
         select.aggregates = self.aggregates.take().unwrap_or_default();
         // The one row of aggregates over everything is in order anyway.
         if select.is_grouped() && select.group_by.is_empty() {
@@ -287,6 +290,18 @@ fn root(expression: &Expression) -> Option<Collection> {
     };
     let is_path = steps.iter().all(is_constant);
     is_path.then(|| Collection::Root { name: name.clone(), steps: steps.to_vec() })
+}
+
+/// A page leaves out what does not belong to it before all of it is known, so that the numbers of
+/// the rest would be others than on the page before.
+fn check_random(select: &Select, is_order_random: bool) -> Result<()> {
+    let has_sets = select.is_distinct || !select.group_by.is_empty();
+    if (select.is_random && has_sets) || (is_order_random && !select.order_by.is_empty()) {
+        let reason =
+            "RAND cannot stand beside DISTINCT or GROUP BY, nor in what ORDER BY sorts by;";
+        return Err(Error::meaningless(select.position, reason));
+    }
+    Ok(())
 }
 
 fn check(select: &Select) -> Result<()> {

@@ -58,8 +58,14 @@ impl<'a> Evaluator<'a> {
             evaluator.check_held(evaluator.held)?;
             flow
         })?;
-        self.held = outer + counted;
-        let _ = stage.finish(self, &mut |_, value| {
+        // Rows of groups are made of these, and are others.
+        let makes_rows = select.is_grouped();
+        self.held = outer + if makes_rows { held } else { counted };
+        let _ = stage.finish(self, &mut |evaluator, value| {
+            if makes_rows {
+                evaluator.held += evaluator.memory(&value)?;
+                evaluator.check_held(evaluator.held)?;
+            }
             rows.push(value);
             Ok(ControlFlow::Continue(()))
         })?;
@@ -68,10 +74,12 @@ impl<'a> Evaluator<'a> {
 
     /// Whether a query within the document has rows; stops at the first.
     pub(crate) fn has_rows(&mut self, select: &Select) -> Result<bool> {
-        if select.is_blocking() || select.is_limited() {
-            return Ok(!self.rows(select)?.is_empty());
-        }
         let (mut is_found, outer) = (false, self.held);
+        if select.is_blocking() || select.is_limited() {
+            is_found = !self.rows(select)?.is_empty();
+            self.held = outer;
+            return Ok(is_found);
+        }
         let _ = self.each_row(select, 0, &mut |evaluator| {
             let sources = evaluator.held;
             is_found = !evaluator.project(select)?.is_undefined();
@@ -253,13 +261,15 @@ impl<'a> Evaluator<'a> {
             evaluator.bindings.truncate(depth);
             flow
         };
-        for element in values.iter().flat_map(|it| source.elements(it)) {
+        let mut elements = values.iter().flat_map(|it| source.elements(it));
+        let flow = loop {
+            let Some(element) = elements.next() else { break ControlFlow::Continue(()) };
             if bind(self, element)?.is_break() {
-                return Ok(ControlFlow::Break(()));
+                break ControlFlow::Break(());
             }
-        }
+        };
         self.held -= held;
-        Ok(ControlFlow::Continue(()))
+        Ok(flow)
     }
 
     /// What the group at hand is sorted by, and the value of SELECT.

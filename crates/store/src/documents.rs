@@ -154,7 +154,7 @@ impl ContainerDocuments {
                     (Filled::All, Some(cut)) => {
                         (from, is_of_one_moment) = (cut.to_vec(), false);
                         // That takes long, so that it is not done as often.
-                        looks = looks.max(LOOKS_MAX - LONG_LOOKS_MAX);
+                        looks = looks.max(LOOKS_MAX - LONG_LOOKS_MAX + 1);
                     }
                 }
             };

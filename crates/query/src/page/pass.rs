@@ -456,7 +456,7 @@ fn next(
         return Ok(behind);
     }
     let counted = text(counted);
-    if can_count && counted.len() < behind.len() {
+    if can_count && counted.len() < behind.len().min(TEXT_BYTES_MAX) {
         return Ok(counted);
     }
     // Where there is no other way it may be longer than it should.

@@ -129,6 +129,25 @@ fn what_is_long_but_not_deep_is_accepted() {
 }
 
 #[test]
+fn chance_neither_sorts_nor_tells_rows_apart() {
+    for query in [
+        "SELECT * FROM c ORDER BY RAND()",
+        "SELECT DISTINCT VALUE RAND() FROM c",
+        "SELECT DISTINCT c.a FROM c WHERE RAND() < 0.5",
+        "SELECT COUNT(1) AS n FROM c WHERE RAND() < 0.5 GROUP BY c.a",
+        "SELECT COUNT(1) AS n FROM c GROUP BY FLOOR(rand() * 2)",
+        "SELECT * FROM (SELECT RAND() AS r FROM c) x ORDER BY x.r",
+        "SELECT r FROM c JOIN r IN [RAND()] ORDER BY r",
+    ] {
+        check(
+            query,
+            "RAND cannot stand beside DISTINCT or GROUP BY, nor in what ORDER BY sorts by; at \
+             line 1, column 1",
+        );
+    }
+}
+
+#[test]
 fn the_kind_of_an_error_says_whose_fault_it_is() {
     let kind = |query: &str| Query::parse(query).unwrap_err().kind();
     assert_eq!(kind("SELECT"), ErrorKind::Syntax);

@@ -356,6 +356,12 @@ fn rows_of_queries_beside_and_within_each_other_count_together() {
     ]
     .join(", ");
     check_too_much(&harness, &format!("SELECT VALUE ARRAY_LENGTH([{lists}]) FROM c"), limits);
+    let lists = vec![format!("ARRAY({rows} GROUP BY i)"); 7].join(", ").replace("c.s", "'{s}'");
+    let lists = lists.replace("{s}", &"x".repeat(100));
+    check_too_much(&harness, &format!("SELECT VALUE ARRAY_LENGTH([{lists}]) FROM c"), limits);
+    let exists = vec![format!("EXISTS(SELECT TOP 90 VALUE t FROM t IN ({rows}))"); 7];
+    let query = format!("SELECT VALUE [{}] FROM c", exists.join(", "));
+    assert_eq!(all(&harness, &query, limits).unwrap().len(), 1);
     // Sources that only tell whether there are rows are gone after that.
     for exists in [
         "SELECT VALUE a.nope FROM a IN (SELECT VALUE i FROM i IN c.l)",
