@@ -17,20 +17,26 @@ use crate::harness::{Servers, block_on, open};
 const WRITERS: usize = 2000;
 const HOUR: Duration = Duration::from_secs(3600);
 
+/// Two processes, and a container that keeps no versions.
+async fn two(
+    servers: &Servers,
+    options: &str,
+) -> (NatsStore, NatsStore, ContainerName, ContainerSettings) {
+    let url = format!("{}?{options}", servers.url());
+    let one = open(&url, Arc::new(SystemClock::default())).await;
+    let other = open(&url, Arc::new(SystemClock::default())).await;
+    one.create_database("d").await.unwrap();
+    let name = ContainerName::new("d", "c").unwrap();
+    let settings = ContainerSettings::new(PartitionKeyDefinition::hash("/pk").unwrap());
+    one.create(&name, settings.clone()).await.unwrap();
+    (one, other, name, settings)
+}
+
 #[test]
 fn all_versions_are_complete_from_when_they_are_switched_on() {
     let Some(servers) = Servers::single() else { return };
     block_on(async {
-        let url = format!("{}?prefix=versions", servers.url());
-        let mut processes = Vec::new();
-        for _ in 0..2 {
-            processes.push(open(&url, Arc::new(SystemClock::default())).await);
-        }
-        let [one, other] = &processes[..] else { unreachable!("there are two") };
-        one.create_database("d").await.unwrap();
-        let name = ContainerName::new("d", "c").unwrap();
-        let settings = ContainerSettings::new(PartitionKeyDefinition::hash("/pk").unwrap());
-        one.create(&name, settings.clone()).await.unwrap();
+        let (one, other, name, settings) = two(servers, "prefix=versions").await;
         let writer = other.open(&name).await.unwrap();
         let is_over = AtomicBool::new(false);
         // Events of one key take turns, and so many of them take longer than others need to hear.
@@ -80,13 +86,7 @@ fn all_versions_are_complete_from_when_they_are_switched_on() {
 fn nobody_sees_versions_before_every_process_keeps_them() {
     let Some(servers) = Servers::single() else { return };
     block_on(async {
-        let url = format!("{}?prefix=opening", servers.url());
-        let one = open(&url, Arc::new(SystemClock::default())).await;
-        let other = open(&url, Arc::new(SystemClock::default())).await;
-        one.create_database("d").await.unwrap();
-        let name = ContainerName::new("d", "c").unwrap();
-        let settings = ContainerSettings::new(PartitionKeyDefinition::hash("/pk").unwrap());
-        one.create(&name, settings.clone()).await.unwrap();
+        let (one, other, name, settings) = two(servers, "prefix=opening").await;
         let kept = settings.clone().all_versions_retention(HOUR);
         let start = async |store: &NatsStore| {
             let feed = store.open(&name).await.unwrap().feed;
@@ -120,13 +120,7 @@ fn nobody_sees_versions_before_every_process_keeps_them() {
 fn a_history_that_is_open_begins_no_later() {
     let Some(servers) = Servers::single() else { return };
     block_on(async {
-        let url = format!("{}?prefix=begun&timeout=2", servers.url());
-        let one = open(&url, Arc::new(SystemClock::default())).await;
-        let other = open(&url, Arc::new(SystemClock::default())).await;
-        one.create_database("d").await.unwrap();
-        let name = ContainerName::new("d", "c").unwrap();
-        let settings = ContainerSettings::new(PartitionKeyDefinition::hash("/pk").unwrap());
-        one.create(&name, settings.clone()).await.unwrap();
+        let (one, other, name, settings) = two(servers, "prefix=begun&timeout=2").await;
         let container = one.open(&name).await.unwrap();
         let commit = async |id: &str| {
             let body = format!(r#"{{"id":"{id}","pk":"k"}}"#);
