@@ -13,7 +13,8 @@ use millstream_core::{
 };
 
 use crate::item_body::{self, home};
-use crate::open_container::{OpenContainer, Range};
+use crate::known_ranges::Range;
+use crate::open_container::OpenContainer;
 use crate::refusal::Refusal;
 use crate::reply::{Answer, Reply};
 use crate::request::Request;

@@ -5,8 +5,8 @@
 //!
 //! Read `dispatch` first: it leads from a request to its handler. `target` and `request` are what a
 //! handler sees of HTTP, `intent` tells whether it reads or writes; `reply` and `refusal` are what
-//! it returns. `state` and `open_container` are what it works on, `catalog` where the protocol
-//! keeps what a backend does not know. `server` accepts connections.
+//! it returns. `state`, `open_container` and `known_ranges` are what it works on, `catalog` where
+//! the protocol keeps what a backend does not know. `server` accepts connections.
 
 mod account;
 mod auth;
@@ -35,6 +35,7 @@ mod intent;
 mod item_body;
 mod item_pages;
 mod items;
+mod known_ranges;
 mod lines;
 mod listing;
 mod listing_place;

@@ -1,5 +1,6 @@
 //! A container that requests work on, with what is looked up once and not for every request.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -7,10 +8,11 @@ use std::time::Duration;
 use http::StatusCode;
 use millstream_core::{
     ChangeFeed, Container, ContainerInfo, ContainerSettings, Cursor, Documents, EffectiveKey,
-    FeedMode, KeyRange, Lsn, PartitionKey, RangeId, RangeInfo, StartFrom,
+    ErrorKind, FeedMode, KeyRange, Lsn, PartitionKey, RangeId, RangeInfo, StartFrom,
 };
 use millstream_query::ComputedProperties;
 
+use crate::known_ranges::{KnownRanges, Range};
 use crate::lines::Lines;
 use crate::refusal::{Refusal, sub_status};
 use crate::reply::Reply;
@@ -18,6 +20,9 @@ use crate::request::Request;
 use crate::rid::Rid;
 use crate::throttle::Throttle;
 use crate::{headers, session};
+
+/// How often the ranges may turn out to have been split while one request is looked at.
+const MOVES_MAX: usize = 4;
 
 /// An open container of the backend.
 #[derive(Debug)]
@@ -39,36 +44,15 @@ pub(crate) struct OpenContainer {
     computed: RwLock<Option<(Duration, Arc<ComputedProperties>)>>,
     /// What it may cost in a second, perhaps together with others of its database.
     pub(crate) throttle: Arc<Throttle>,
-    ranges: RwLock<Arc<Vec<Range>>>,
-}
-
-/// A range of the container and the newest commit of it that anybody was told about.
-#[derive(Debug)]
-pub(crate) struct Range {
-    pub(crate) info: RangeInfo,
-    seen: AtomicU64,
-}
-
-impl Range {
-    fn new(info: RangeInfo) -> Self {
-        Self { info, seen: AtomicU64::new(0) }
-    }
-
-    /// The newest commit that anybody was told about.
-    pub(crate) fn seen(&self) -> Lsn {
-        Lsn::new(self.seen.load(Ordering::Relaxed))
-    }
-
-    /// Notes a commit, and returns the newest one noted so far.
-    pub(crate) fn note(&self, lsn: Lsn) -> Lsn {
-        lsn.max(Lsn::new(self.seen.fetch_max(lsn.as_u64(), Ordering::Relaxed)))
-    }
+    /// Its ranges, which all who have it open share.
+    ranges: Arc<KnownRanges>,
 }
 
 impl OpenContainer {
     pub(crate) async fn new(
         container: Container,
         throttle: Arc<Throttle>,
+        ranges: Arc<KnownRanges>,
         now: Duration,
     ) -> Result<Self, Refusal> {
         let info = &container.info;
@@ -79,7 +63,7 @@ impl OpenContainer {
         let mut paths = Lines::default();
         paths.add(&headers::ALT_CONTENT_PATH, name_path.as_bytes());
         paths.add(&headers::CONTENT_PATH, rid.as_bytes());
-        let ranges = container.feed.ranges().await?;
+        ranges.refresh(&*container.feed).await?;
         Ok(Self {
             self_link: format!("dbs/{database}/colls/{rid}/"),
             paths,
@@ -87,7 +71,7 @@ impl OpenContainer {
             rid,
             computed: RwLock::default(),
             throttle,
-            ranges: RwLock::new(Arc::new(ranges.into_iter().map(Range::new).collect())),
+            ranges,
             asked_at: AtomicU64::new(millis(now)),
             asking: tokio::sync::Mutex::default(),
             container,
@@ -139,25 +123,12 @@ impl OpenContainer {
 
     /// The ranges as they were known last, in key order.
     pub(crate) fn ranges(&self) -> Arc<Vec<Range>> {
-        Arc::clone(&self.ranges.read().unwrap_or_else(PoisonError::into_inner))
+        self.ranges.get()
     }
 
     /// Asks the backend for the ranges.
     pub(crate) async fn refresh_ranges(&self) -> Result<Arc<Vec<Range>>, Refusal> {
-        let infos = self.container.feed.ranges().await?;
-        let known = self.ranges();
-        if known.iter().map(|it| &it.info).eq(infos.iter()) {
-            return Ok(known);
-        }
-        // What was told of a range that is gone may be a commit of one that took its place, and no
-        // other of those has seen it.
-        let fresh = infos.into_iter().map(|info| {
-            let known = known.iter().find(|it| it.info == info).map(Range::seen);
-            Range { info, seen: AtomicU64::new(known.map_or(0, Lsn::as_u64)) }
-        });
-        let fresh: Arc<Vec<Range>> = Arc::new(fresh.collect());
-        *self.ranges.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&fresh);
-        Ok(fresh)
+        self.ranges.refresh(self.feed()).await
     }
 
     /// Does something with the range that holds `key`.
@@ -197,10 +168,18 @@ impl OpenContainer {
     }
 
     /// The newest commit of a range.
+    ///
+    /// # Errors
+    ///
+    /// 410 with sub-status 1002 if `keys` lie in several ranges; the ranges were asked for then.
     pub(crate) async fn newest(&self, keys: &KeyRange) -> Result<Lsn, Refusal> {
-        let mode = FeedMode::LatestVersion;
-        let now = self.container.feed.start(keys, StartFrom::Now, mode).await?;
-        let newest = Cursor::parse(&now)?.after;
+        let started = self.feed().start(keys, StartFrom::Now, FeedMode::LatestVersion).await;
+        if let Err(error) = &started
+            && error.kind() == ErrorKind::RangeMoved
+        {
+            self.refresh_ranges().await?;
+        }
+        let newest = Cursor::parse(&started?)?.after;
         let ranges = self.ranges();
         let range = ranges.iter().find(|it| it.info.keys.overlaps(keys));
         Ok(range.map_or(newest, |it| it.note(newest)))
@@ -219,16 +198,49 @@ impl OpenContainer {
         let Some(text) = request.text(&headers::SESSION_TOKEN)? else { return Ok(()) };
         let wanted = session::parse(text)?;
         let ranges = self.ranges();
+        let is_known =
+            |it: &Range| wanted.get(&it.info.id).is_none_or(|wanted| *wanted <= it.seen());
+        if ranges.iter().filter(|it| it.info.keys.overlaps(keys)).all(is_known) {
+            return Ok(());
+        }
+        // Most clients have seen what was told here, and need not carry this around.
+        Box::pin(self.check_unknown(&wanted, keys)).await
+    }
+
+    /// Checks what was told elsewhere, or is known under another range here.
+    async fn check_unknown(
+        &self,
+        wanted: &BTreeMap<RangeId, Lsn>,
+        keys: &KeyRange,
+    ) -> Result<(), Refusal> {
+        for _ in 0..MOVES_MAX {
+            match self.has_seen(&self.ranges(), wanted, keys).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => break,
+                // Split meanwhile; the new ranges are known by now.
+                Err(refusal) if refusal.status == StatusCode::GONE => (),
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        let message = "the read session is not available for the session token of the request: \
+                       this range has not seen that commit";
+        let refusal = Refusal::new(StatusCode::NOT_FOUND, message);
+        Err(refusal.sub_status(sub_status::SESSION_NOT_AVAILABLE))
+    }
+
+    async fn has_seen(
+        &self,
+        ranges: &[Range],
+        wanted: &BTreeMap<RangeId, Lsn>,
+        keys: &KeyRange,
+    ) -> Result<bool, Refusal> {
         for range in ranges.iter().filter(|it| it.info.keys.overlaps(keys)) {
             let Some(wanted) = wanted.get(&range.info.id) else { continue };
             if range.seen() < *wanted && self.newest(&range.info.keys).await? < *wanted {
-                let message = "the read session is not available for the session token of the \
-                               request: this range has not seen that commit";
-                let refusal = Refusal::new(StatusCode::NOT_FOUND, message);
-                return Err(refusal.sub_status(sub_status::SESSION_NOT_AVAILABLE));
+                return Ok(false);
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -4,7 +4,7 @@ use http::{StatusCode, header};
 use millstream_core::Etag;
 use serde_json::{Value, json};
 
-use crate::open_container::Range;
+use crate::known_ranges::Range;
 use crate::reply::{Answer, Reply, quoted};
 use crate::rid::Rid;
 use crate::state::Call;

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
+use futures_util::future;
 use millstream_core::{
     Clock, ContainerInfo, ContainerName, Containers, DatabaseInfo, ErrorKind, IdSource, ResourceId,
 };
@@ -13,6 +14,7 @@ use millstream_query::ComputedProperties;
 use crate::auth::Verified;
 use crate::catalog::{Catalog, Owner, Throughput};
 use crate::definition;
+use crate::known_ranges::KnownRanges;
 use crate::management::Operations;
 use crate::open_container::OpenContainer;
 use crate::options::GatewayOptions;
@@ -43,6 +45,8 @@ pub(crate) struct State {
     /// What containers may spend, and databases whose containers share it: one budget each,
     /// whatever paths lead there and however often they are opened.
     throttles: Mutex<BTreeMap<Owner, Arc<Throttle>>>,
+    /// The ranges of open containers: one set each, whatever paths lead there.
+    ranges: Mutex<BTreeMap<ResourceId, Weak<KnownRanges>>>,
 }
 
 /// A container that a path led to.
@@ -86,6 +90,7 @@ impl State {
             verified: Verified::default(),
             open: RwLock::default(),
             throttles: Mutex::default(),
+            ranges: Mutex::default(),
         };
         if let Err(refusal) = state.tidy_catalog().await {
             // What is left over means nothing to anybody; the next start tries again.
@@ -282,18 +287,34 @@ impl State {
             Err(error) => return Err(error.into()),
         };
         let throttle = self.throttle(container.info.resource_id).await?;
-        Ok(Some(Arc::new(OpenContainer::new(container, throttle, now).await?)))
+        let ranges = self.known_ranges(container.info.resource_id);
+        Ok(Some(Arc::new(OpenContainer::new(container, throttle, ranges, now).await?)))
+    }
+
+    /// What is known of the ranges of a container, which nobody may have asked for yet.
+    pub(crate) fn known_ranges(&self, id: ResourceId) -> Arc<KnownRanges> {
+        let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = ranges.get(&id).and_then(Weak::upgrade) {
+            return known;
+        }
+        ranges.retain(|_, known| 0 < known.strong_count());
+        let known = Arc::default();
+        ranges.insert(id, Arc::downgrade(&known));
+        known
     }
 
     /// Whether an open container is still what the backend has: another process may have deleted
-    /// it or changed what it is.
+    /// it or changed what it is. Asks for its ranges, too: the store itself may have split them.
     pub(crate) async fn still_holds(&self, container: &OpenContainer) -> Result<bool, Refusal> {
-        match self.containers.open(&container.info().name).await {
+        let opened = self.containers.open(&container.info().name);
+        let (current, ranges) = future::join(opened, container.refresh_ranges()).await;
+        match current {
             Ok(current) if current.info != *container.info() => return Ok(false),
             Ok(_) => (),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(error.into()),
         }
+        ranges?;
         let throttle = self.throttle(container.info().resource_id).await?;
         Ok(throttle.is_off() || Arc::ptr_eq(&throttle, &container.throttle))
     }

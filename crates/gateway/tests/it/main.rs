@@ -17,5 +17,6 @@ mod metadata;
 mod queries;
 mod refused_items;
 mod several;
+mod splits;
 mod throughput;
 mod unique_keys;

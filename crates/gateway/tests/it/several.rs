@@ -270,6 +270,18 @@ fn what_one_half_of_a_split_range_has_seen_is_not_told_of_the_other() {
 }
 
 #[test]
+fn a_range_that_was_split_is_known_to_be_within_a_second() {
+    run(async {
+        let (first, second, ahead) = two(GatewayOptions::default()).await;
+        let split = "/databases/d/containers/c/partitions/0/split";
+        first.ask(Method::POST, split, &[], "").await.expect(200);
+        ahead.pass(2);
+        let written = second.item("a", r#"{"id":"2","pk":"a"}"#).await.expect(201);
+        assert_ne!(written.header("x-ms-documentdb-partitionkeyrangeid"), "0");
+    });
+}
+
+#[test]
 fn a_container_that_is_gone_is_gone_everywhere() {
     run(async {
         let (first, second, ahead) = two(GatewayOptions::default()).await;

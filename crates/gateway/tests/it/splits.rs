@@ -1,0 +1,84 @@
+//! What clients are told after a range was split behind the back of the gateway.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use millstream_core::{ContainerName, Containers, RangeId, SystemClock};
+use millstream_gateway::GatewayOptions;
+
+use crate::client::{Answered, Running, memory, run};
+
+const KEYS: usize = 20;
+
+/// Options of a gateway that goes on with what it knows of a container.
+fn patient() -> GatewayOptions {
+    GatewayOptions::default().container_age_max(Duration::from_secs(3600))
+}
+
+async fn gateway(containers: &Arc<dyn Containers>) -> Running {
+    let clock = Arc::new(SystemClock::default());
+    Running::on_with(Arc::clone(containers), clock, patient()).await
+}
+
+/// A gateway that knows the container `/dbs/d/colls/c`, which has an item of each key.
+async fn filled(containers: &Arc<dyn Containers>) -> Running {
+    let gateway = gateway(containers).await;
+    gateway.with_container().await;
+    for key in 0..KEYS {
+        write(&gateway, key, "first").await;
+    }
+    gateway
+}
+
+/// Creates an item, and returns the session token.
+async fn write(gateway: &Running, key: usize, id: &str) -> String {
+    let body = format!(r#"{{"id":"{id}","pk":"{key}"}}"#);
+    let written = gateway.item(&key.to_string(), &body).await.expect(201);
+    written.header("x-ms-session-token").to_owned()
+}
+
+/// Reads the first item of a key; `token` is what the client has seen.
+async fn read(gateway: &Running, key: usize, token: &str) -> Answered {
+    let partition_key = format!(r#"["{key}"]"#);
+    let headers =
+        [("x-ms-documentdb-partitionkey", partition_key.as_str()), ("x-ms-session-token", token)];
+    gateway.ask(Method::GET, "/dbs/d/colls/c/docs/first", &headers, "").await
+}
+
+/// Splits a range as a store does that has grown.
+async fn split(containers: &Arc<dyn Containers>, range: u32) {
+    let name = ContainerName::new("d", "c").unwrap();
+    containers.split(&name, RangeId(range), None).await.unwrap();
+}
+
+#[test]
+fn a_read_is_not_refused_because_its_range_was_split() {
+    run(async {
+        let containers = memory();
+        let reader = filled(&containers).await;
+        let writer = gateway(&containers).await;
+        writer.get("/dbs/d/colls/c/docs").await.expect(200);
+        split(&containers, 0).await;
+        // Neither has heard of it.
+        let told = write(&writer, 3, "second").await;
+        assert_eq!(told.split(':').next(), Some("0"));
+        let found = read(&reader, 3, &told).await.expect(200);
+        assert_ne!(found.header("x-ms-documentdb-partitionkeyrangeid"), "0");
+    });
+}
+
+#[test]
+fn ranges_asked_for_by_resource_id_are_known_by_name() {
+    run(async {
+        let containers = memory();
+        let gateway = filled(&containers).await;
+        let container = gateway.get("/dbs/d/colls/c").await.expect(200).json();
+        let by_rid = format!("/{}pkranges", container["_self"].as_str().unwrap());
+        assert_eq!(gateway.get(&by_rid).await.expect(200).json()["_count"], 1);
+        split(&containers, 0).await;
+        assert_eq!(gateway.get(&by_rid).await.expect(200).json()["_count"], 2);
+        let found = read(&gateway, 3, "").await.expect(200);
+        assert_ne!(found.header("x-ms-documentdb-partitionkeyrangeid"), "0");
+    });
+}
