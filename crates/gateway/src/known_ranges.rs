@@ -24,6 +24,11 @@ impl Range {
     pub(crate) fn note(&self, lsn: Lsn) -> Lsn {
         lsn.max(Lsn::new(self.seen.fetch_max(lsn.as_u64(), Ordering::Relaxed)))
     }
+
+    /// Whether both came from one range, be it long ago.
+    pub(crate) fn is_related_to(&self, other: &Self) -> bool {
+        self.info.parents.iter().any(|it| other.info.parents.contains(it))
+    }
 }
 
 /// The ranges of a container in key order; one set for all paths that lead to it. None until they
@@ -98,5 +103,13 @@ mod tests {
         let fresh = known.learn(parts(&[0, 1]));
         assert_eq!(fresh[1].seen(), Lsn::new(5));
         assert_eq!(known.learn(parts(&[2, 3]))[1].seen(), Lsn::ZERO);
+    }
+
+    #[test]
+    fn parts_of_one_range_are_related() {
+        let split = KnownRanges::default().learn(parts(&[1, 2]));
+        assert!(split[0].is_related_to(&split[1]));
+        let whole = KnownRanges::default().learn(parts(&[0]));
+        assert!(!whole[0].is_related_to(&split[1]));
     }
 }

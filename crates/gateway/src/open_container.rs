@@ -236,11 +236,29 @@ impl OpenContainer {
     ) -> Result<bool, Refusal> {
         for range in ranges.iter().filter(|it| it.info.keys.overlaps(keys)) {
             let Some(wanted) = wanted.get(&range.info.id) else { continue };
-            if range.seen() < *wanted && self.newest(&range.info.keys).await? < *wanted {
+            // Whoever has not heard of a split takes a commit of one part for one of the whole,
+            // and clients take what they have seen of the whole for something that every part has.
+            let others = ranges.iter().filter(|it| it.info.id != range.info.id);
+            let others = others.filter(|it| it.is_related_to(range));
+            let related: Vec<&Range> = [range].into_iter().chain(others).collect();
+            if !self.is_reached(*wanted, &related).await? {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// Whether one of these ranges has seen a commit.
+    async fn is_reached(&self, wanted: Lsn, ranges: &[&Range]) -> Result<bool, Refusal> {
+        if ranges.iter().any(|it| wanted <= it.seen()) {
+            return Ok(true);
+        }
+        for range in ranges {
+            if wanted <= self.newest(&range.info.keys).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 

@@ -1,5 +1,6 @@
 //! What clients are told after a range was split behind the back of the gateway.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +51,47 @@ async fn read(gateway: &Running, key: usize, token: &str) -> Answered {
 async fn split(containers: &Arc<dyn Containers>, range: u32) {
     let name = ContainerName::new("d", "c").unwrap();
     containers.split(&name, RangeId(range), None).await.unwrap();
+}
+
+/// A key of each of two ranges, with the number of the range.
+async fn halves(gateway: &Running) -> [(String, usize); 2] {
+    let mut ranges = BTreeMap::new();
+    for key in 0..KEYS {
+        let found = read(gateway, key, "").await.expect(200);
+        let range = found.header("x-ms-documentdb-partitionkeyrangeid").to_owned();
+        ranges.entry(range).or_insert(key);
+    }
+    ranges.into_iter().collect::<Vec<_>>().try_into().expect("two halves")
+}
+
+#[test]
+fn a_commit_of_one_half_is_none_that_the_other_has_missed() {
+    run(async {
+        let containers = memory();
+        let stale = filled(&containers).await;
+        split(&containers, 0).await;
+        let fresh = gateway(&containers).await;
+        let [(_, one), (other_range, other)] = halves(&fresh).await;
+        // It has not heard of the split, and takes these for commits of the whole.
+        let mut told = String::new();
+        for number in 0..5 {
+            told = write(&stale, one, &number.to_string()).await;
+        }
+        // Clients do the same: what they were told of a range holds for both halves.
+        let number: u64 = told.strip_prefix("0:-1#").unwrap().parse().unwrap();
+        let token = |number: u64| format!("{other_range}:-1#{number}");
+        read(&fresh, other, &token(number)).await.expect(200);
+        let ahead = read(&fresh, other, &token(number + 1)).await.expect(404);
+        assert_eq!(ahead.header("x-ms-substatus"), "1002");
+        // Also when the half it was committed in has been split again.
+        split(&containers, 1).await;
+        split(&containers, 2).await;
+        let fresh = gateway(&containers).await;
+        let found = read(&fresh, other, "").await.expect(200);
+        let range = found.header("x-ms-documentdb-partitionkeyrangeid");
+        read(&fresh, other, &format!("{range}:-1#{number}")).await.expect(200);
+        read(&fresh, other, &format!("{range}:-1#{}", number + 1)).await.expect(404);
+    });
 }
 
 #[test]
