@@ -8,10 +8,11 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::StatusCode;
-use millstream_core::{EffectiveKey, RangeId, RangeInfo};
+use millstream_core::{EffectiveKey, Error, ErrorKind, RangeId, RangeInfo};
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::open_container::{OpenContainer, range_gone};
 use crate::refusal::Refusal;
 use crate::reply::{Answer, Reply};
 use crate::request::Request;
@@ -65,7 +66,10 @@ pub(crate) async fn split(
     let found = state.open(path).await?;
     found.container.range(range).await?;
     let name = found.container.info().name.clone();
-    let ranges = state.containers.split(&name, range, at.as_ref()).await?;
+    let ranges = match state.containers.split(&name, range, at.as_ref()).await {
+        Ok(ranges) => ranges,
+        Err(error) => return Err(failure(&found.container, &[range], &error).await),
+    };
     found.container.refresh_ranges().await?;
     done(state, &ranges)
 }
@@ -82,7 +86,10 @@ pub(crate) async fn merge(state: &State, request: &Request, path: &ContainerPath
     let is_in_order = first.keys.min().trimmed() < second.keys.min().trimmed();
     let (left, right) = if is_in_order { (one, two) } else { (two, one) };
     let name = found.container.info().name.clone();
-    let range = state.containers.merge(&name, left, right).await?;
+    let range = match state.containers.merge(&name, left, right).await {
+        Ok(range) => range,
+        Err(error) => return Err(failure(&found.container, &[left, right], &error).await),
+    };
     found.container.refresh_ranges().await?;
     done(state, &[range])
 }
@@ -112,6 +119,17 @@ impl Operations {
         }
         kept.push_back((id, body));
     }
+}
+
+/// What is said of a failure. Somebody else may have been faster, so that a range is gone.
+async fn failure(container: &OpenContainer, named: &[RangeId], error: &Error) -> Refusal {
+    if error.kind() == ErrorKind::NotFound
+        && let Ok(ranges) = container.refresh_ranges().await
+        && let Some(gone) = named.iter().find(|id| ranges.iter().all(|it| it.info.id != **id))
+    {
+        return range_gone(*gone);
+    }
+    error.into()
 }
 
 fn done(state: &State, ranges: &[RangeInfo]) -> Answer {

@@ -1,7 +1,9 @@
 //! Offers: the throughput of databases and containers. Raising it splits ranges.
 
 use http::StatusCode;
-use millstream_core::{ContainerInfo, ContainerName, ContainerSettings, DatabaseInfo, Etag};
+use millstream_core::{
+    ContainerInfo, ContainerName, ContainerSettings, DatabaseInfo, ErrorKind, Etag,
+};
 use serde_json::{Value, json};
 
 use crate::catalog::{Entry, Owner, Throughput};
@@ -20,6 +22,9 @@ const NAME: &str = "Offers";
 const UNITS_PER_RANGE: u32 = 6_000;
 /// The most that a range serves; a container that is to have more is split.
 const UNITS_PER_RANGE_MAX: u32 = 10_000;
+/// Most splits that raising the throughput tries: as many as it may need, and as many more that
+/// others do before.
+const SPLITS_MAX: u32 = 2 * UNITS_MAX / UNITS_PER_RANGE_MAX;
 /// Bounds of provisioned throughput.
 const UNITS_MIN: u32 = 400;
 const AUTOSCALE_MIN: u32 = 1_000;
@@ -114,11 +119,11 @@ pub(crate) async fn replace(state: &State, request: &Request, id: &str) -> Answe
     };
     state.catalog.change(owner, replace).await?;
     offer.throughput = throughput;
+    // It is stored, whatever becomes of the ranges.
+    state.set_throughput(owner, offer.throughput.most());
     if let Some(name) = &offer.name {
         grow(state, name, offer.throughput.most().div_ceil(UNITS_PER_RANGE_MAX)).await?;
-        state.forget(name);
     }
-    state.set_throughput(owner, offer.throughput.most());
     reply(&offer)
 }
 
@@ -128,16 +133,23 @@ async fn grow(state: &State, name: &ContainerName, wanted: u32) -> Result<(), Re
         return Ok(());
     }
     let container = state.containers.open(name).await?;
-    loop {
-        let ranges = container.feed.ranges().await?;
+    let known = state.known_ranges(container.info.resource_id);
+    for _ in 0..SPLITS_MAX {
+        let ranges = known.refresh(&*container.feed).await?;
         if u32::try_from(ranges.len()).is_ok_and(|it| wanted <= it) {
             return Ok(());
         }
         // A range that came from fewer splits is wider; of those, the first.
-        let widest = ranges.iter().min_by_key(|it| (it.parents.len(), it.id));
+        let infos = ranges.iter().map(|it| &it.info);
+        let widest = infos.min_by_key(|it| (it.parents.len(), it.id));
         let Some(widest) = widest else { return Ok(()) };
-        state.containers.split(name, widest.id, None).await?;
+        match state.containers.split(name, widest.id, None).await {
+            // Somebody else was faster; the ranges will tell.
+            Err(error) if error.kind() == ErrorKind::NotFound => (),
+            split => drop(split?),
+        }
     }
+    known.refresh(&*container.feed).await.map(drop)
 }
 
 fn reply(offer: &Offer) -> Answer {

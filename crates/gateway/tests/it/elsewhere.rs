@@ -1,5 +1,5 @@
 //! A backend elsewhere: it takes its time to say what a container is, and with every commit, and
-//! cannot split ranges.
+//! cannot split ranges, unless somebody else does it first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,12 +16,20 @@ pub(crate) struct Elsewhere {
     containers: Arc<dyn Containers>,
     delay: Duration,
     asked: Arc<AtomicU64>,
+    /// Whether ranges can be split, which somebody else always does a moment before.
+    is_overtaken: bool,
 }
 
 impl Elsewhere {
     /// It takes long enough for other requests to come.
     pub(crate) fn new(containers: Arc<dyn Containers>) -> Self {
-        Self { containers, delay: Duration::from_millis(50), asked: Arc::default() }
+        let delay = Duration::from_millis(50);
+        Self { containers, delay, asked: Arc::default(), is_overtaken: false }
+    }
+
+    /// Ranges can be split, which somebody else always does a moment before.
+    pub(crate) fn overtaken(self) -> Self {
+        Self { is_overtaken: true, ..self }
     }
 
     /// It takes as long as that to say what a container is.
@@ -69,7 +77,8 @@ impl Containers for Elsewhere {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { split: false, merge: false, ..self.containers.capabilities() }
+        let split = self.is_overtaken;
+        Capabilities { split, merge: false, ..self.containers.capabilities() }
     }
 
     async fn create_database(&self, name: &str) -> Result<DatabaseInfo> {
@@ -111,11 +120,15 @@ impl Containers for Elsewhere {
 
     async fn split(
         &self,
-        _: &ContainerName,
-        _: RangeId,
-        _: Option<&EffectiveKey>,
+        name: &ContainerName,
+        range: RangeId,
+        at: Option<&EffectiveKey>,
     ) -> Result<Vec<RangeInfo>> {
-        Err(Error::new(ErrorKind::Unsupported, "split a range"))
+        if !self.is_overtaken {
+            return Err(Error::new(ErrorKind::Unsupported, "split a range"));
+        }
+        self.containers.split(name, range, at).await?;
+        self.containers.split(name, range, at).await
     }
 
     async fn merge(&self, _: &ContainerName, _: RangeId, _: RangeId) -> Result<RangeInfo> {

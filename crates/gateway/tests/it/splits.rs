@@ -9,11 +9,12 @@ use millstream_core::{ContainerName, Containers, RangeId, SystemClock};
 use millstream_gateway::GatewayOptions;
 
 use crate::client::{Answered, Running, memory, run};
+use crate::elsewhere::Elsewhere;
 
 const KEYS: usize = 20;
 
 /// Options of a gateway that goes on with what it knows of a container.
-fn patient() -> GatewayOptions {
+pub(crate) fn patient() -> GatewayOptions {
     GatewayOptions::default().container_age_max(Duration::from_secs(3600))
 }
 
@@ -122,5 +123,18 @@ fn ranges_asked_for_by_resource_id_are_known_by_name() {
         assert_eq!(gateway.get(&by_rid).await.expect(200).json()["_count"], 2);
         let found = read(&gateway, 3, "").await.expect(200);
         assert_ne!(found.header("x-ms-documentdb-partitionkeyrangeid"), "0");
+    });
+}
+
+#[test]
+fn a_split_that_somebody_else_did_first_is_refused_as_gone() {
+    run(async {
+        let elsewhere = Arc::new(Elsewhere::new(memory()).overtaken());
+        let clock = Arc::new(SystemClock::default());
+        let gateway = Running::on_with(elsewhere, clock, patient()).await;
+        gateway.with_container().await;
+        let path = "/databases/d/containers/c/partitions/0/split";
+        let gone = gateway.post(path, "").await.expect(410);
+        assert_eq!(gone.header("x-ms-substatus"), "1002");
     });
 }

@@ -9,6 +9,7 @@ use crate::batches::statuses;
 use crate::bulk::bulk;
 use crate::client::{Backend, Running, memory, on_both, run};
 use crate::elsewhere::Elsewhere;
+use crate::splits::patient;
 
 async fn with_throughput(gateway: &Running, units: &str) {
     gateway.post("/dbs", r#"{"id":"d"}"#).await.expect(201);
@@ -45,6 +46,22 @@ fn raising_the_throughput_splits_ranges() {
         offer["content"]["offerThroughput"] = json!(17);
         gateway.ask(Method::PUT, &path, &[], offer.to_string()).await.expect(400);
         gateway.get("/offers/AAAA").await.expect(404);
+    });
+}
+
+#[test]
+fn ranges_that_others_split_are_not_split_again() {
+    run(async {
+        let (elsewhere, clock) = (Elsewhere::new(memory()).overtaken(), SystemClock::default());
+        let gateway = Running::on_with(Arc::new(elsewhere), Arc::new(clock), patient()).await;
+        with_throughput(&gateway, "400").await;
+        let item = gateway.item("a", r#"{"id":"1","pk":"a"}"#).await.expect(201);
+        assert_eq!(item.header("x-ms-documentdb-partitionkeyrangeid"), "0");
+        set_throughput(&gateway, 40_000).await;
+        // What paths lead to is known without asking.
+        let item = gateway.item("a", r#"{"id":"2","pk":"a"}"#).await.expect(201);
+        assert_ne!(item.header("x-ms-documentdb-partitionkeyrangeid"), "0");
+        assert_eq!(count_ranges(&gateway).await, 4);
     });
 }
 
