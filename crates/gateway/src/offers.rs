@@ -238,10 +238,11 @@ async fn find(state: &State, id: &str) -> Result<Offer, Refusal> {
 async fn all(state: &State) -> Result<Vec<Offer>, Refusal> {
     let mut offers = Vec::new();
     for database in state.databases().await? {
+        let Some(containers) = state.containers_in(&database).await? else { continue };
         let owner = Owner::Database(database.resource_id);
         let shared = state.catalog.read(owner).await?.throughput;
         offers.extend(shared.map(|throughput| of_database(&database, throughput)));
-        for container in state.containers.list(&database.name).await? {
+        for container in containers {
             let owner = Owner::Container(container.resource_id);
             let own = state.catalog.read(owner).await?.throughput;
             let own = match (own, shared) {

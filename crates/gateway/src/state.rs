@@ -104,8 +104,9 @@ impl State {
         // Documents first: whatever is created meanwhile is there when the backend is asked.
         let mut owners: BTreeSet<Owner> = self.catalog.owners().await?.into_iter().collect();
         for database in self.containers.list_databases().await? {
+            let Some(containers) = self.containers_in(&database).await? else { continue };
             owners.remove(&Owner::Database(database.resource_id));
-            for container in self.containers.list(&database.name).await? {
+            for container in containers {
                 owners.remove(&Owner::Container(container.resource_id));
             }
         }
@@ -135,6 +136,17 @@ impl State {
             let shown: String = text.chars().take(64).collect();
             Refusal::not_found(format!("there is no database {shown:?}"))
         })
+    }
+
+    /// The containers of a database that was there a moment ago; none if it has been deleted.
+    pub(crate) async fn containers_in(
+        &self,
+        database: &DatabaseInfo,
+    ) -> Result<Option<Vec<ContainerInfo>>, Refusal> {
+        match self.containers.list(&database.name).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            listed => Ok(Some(listed?)),
+        }
     }
 
     /// The container a path names, opened.

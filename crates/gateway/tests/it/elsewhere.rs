@@ -16,6 +16,8 @@ pub(crate) struct Elsewhere {
     containers: Arc<dyn Containers>,
     delay: Duration,
     asked: Arc<AtomicU64>,
+    /// A database that somebody deletes whenever its containers are asked for.
+    vanishing: Option<String>,
     /// Whether ranges can be split, which somebody else always does a moment before.
     is_overtaken: bool,
 }
@@ -24,7 +26,13 @@ impl Elsewhere {
     /// It takes long enough for other requests to come.
     pub(crate) fn new(containers: Arc<dyn Containers>) -> Self {
         let delay = Duration::from_millis(50);
-        Self { containers, delay, asked: Arc::default(), is_overtaken: false }
+        let (asked, vanishing) = (Arc::default(), None);
+        Self { containers, delay, asked, vanishing, is_overtaken: false }
+    }
+
+    /// Somebody deletes this database whenever its containers are asked for.
+    pub(crate) fn losing(self, database: &str) -> Self {
+        Self { vanishing: Some(database.to_owned()), ..self }
     }
 
     /// Ranges can be split, which somebody else always does a moment before.
@@ -115,6 +123,9 @@ impl Containers for Elsewhere {
     }
 
     async fn list(&self, database: &str) -> Result<Vec<ContainerInfo>> {
+        if self.vanishing.as_deref() == Some(database) {
+            self.containers.delete_database(database).await?;
+        }
         self.containers.list(database).await
     }
 

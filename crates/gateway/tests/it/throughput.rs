@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use http::Method;
-use millstream_core::SystemClock;
+use millstream_core::{ContainerName, KeyRange, PageSize, ScanScope, SystemClock};
 use millstream_gateway::GatewayOptions;
 use serde_json::{Value, json};
 
@@ -62,6 +62,55 @@ fn ranges_that_others_split_are_not_split_again() {
         let item = gateway.item("a", r#"{"id":"2","pk":"a"}"#).await.expect(201);
         assert_ne!(item.header("x-ms-documentdb-partitionkeyrangeid"), "0");
         assert_eq!(count_ranges(&gateway).await, 4);
+    });
+}
+
+#[test]
+fn a_database_that_is_deleted_meanwhile_hides_no_offers_of_others() {
+    run(async {
+        let (elsewhere, clock) = (Elsewhere::new(memory()).losing("a"), SystemClock::default());
+        let gateway = Running::on_with(Arc::new(elsewhere), Arc::new(clock), patient()).await;
+        with_throughput(&gateway, "400").await;
+        let vanishing = || async {
+            let units = [("x-ms-offer-throughput", "700")];
+            gateway.ask(Method::POST, "/dbs", &units, r#"{"id":"a"}"#).await.expect(201);
+        };
+        vanishing().await;
+        let offers = gateway.get("/offers").await.expect(200).json();
+        assert_eq!(offers["_count"], 1);
+        let mut offer = offers["Offers"][0].clone();
+        let path = format!("/offers/{}", offer["id"].as_str().unwrap());
+        vanishing().await;
+        gateway.get(&path).await.expect(200);
+        vanishing().await;
+        offer["content"]["offerThroughput"] = json!(500);
+        gateway.ask(Method::PUT, &path, &[], offer.to_string()).await.expect(200);
+        vanishing().await;
+        let query = r#"{"query":"SELECT * FROM root r WHERE r.content.offerThroughput = 500"}"#;
+        let headers =
+            [("content-type", "application/query+json"), ("x-ms-documentdb-isquery", "true")];
+        let found = gateway.ask(Method::POST, "/offers", &headers, query).await.expect(200).json();
+        assert_eq!(found["_count"], 1);
+    });
+}
+
+#[test]
+fn a_database_that_is_deleted_meanwhile_keeps_nothing_of_what_is_gone() {
+    run(async {
+        let containers = memory();
+        let gateway = Running::on(Arc::clone(&containers)).await;
+        with_throughput(&gateway, "400").await;
+        let count = || async {
+            let name = ContainerName::new("millstream", "gateway").unwrap();
+            let scope = ScanScope::Keys(KeyRange::all());
+            let documents = containers.open(&name).await.unwrap().documents;
+            documents.scan(&scope, None, PageSize::default()).await.unwrap().items.len()
+        };
+        assert_eq!(count().await, 1);
+        containers.delete(&ContainerName::new("d", "c").unwrap()).await.unwrap();
+        containers.create_database("a").await.unwrap();
+        Running::on(Arc::new(Elsewhere::new(Arc::clone(&containers)).losing("a"))).await;
+        assert_eq!(count().await, 0);
     });
 }
 
