@@ -1,10 +1,10 @@
 //! The ranges of a container: `pkranges`.
 
 use http::{StatusCode, header};
-use millstream_core::Etag;
+use millstream_core::{Etag, ResourceId};
 use serde_json::{Value, json};
 
-use crate::known_ranges::Range;
+use crate::known_ranges::{self, Range};
 use crate::reply::{Answer, Reply, quoted};
 use crate::rid::Rid;
 use crate::state::Call;
@@ -14,23 +14,25 @@ use crate::{headers, listing, session};
 ///
 /// Clients go on asking with the etag of the last answer until they get 304, so that exactly the
 /// etag of what is there now must be answered with it. With any other etag they get all ranges,
-/// which they merge into what they know by id and `parents`.
+/// which they merge into what they know by id and `parents`. The SDK for Python keeps both by name,
+/// also when the container of that name is another one.
 pub(crate) async fn read(call: Call<'_>) -> Answer {
     let ranges = call.container.refresh_ranges().await?;
-    let etag = etag(&ranges);
+    let container = call.container.info().resource_id;
+    let newest = newest(&ranges);
+    let etag = etag(container, newest);
     let token = session::tokens(ranges.iter().map(|it| (it.info.id, it.seen())));
     let with_headers = |reply: Reply| {
         reply
             .etag(&etag)
             .header(&headers::SESSION_TOKEN, &token)
-            .header(&headers::LSN, etag.as_str())
+            .number(&headers::LSN, newest.into())
     };
     let known = call.request.text(&header::IF_NONE_MATCH)?.map(crate::reply::unquoted);
     if known.is_some_and(|it| it == etag) {
         let reply = Reply::empty(StatusCode::NOT_MODIFIED).item_count(0);
         return Ok(with_headers(reply));
     }
-    let container = call.container.info().resource_id;
     let count = ranges.len();
     let values = ranges.iter().map(|range| {
         let rid = Rid::Range(container, range.info.id).encode();
@@ -55,11 +57,13 @@ pub(crate) async fn read(call: Call<'_>) -> Answer {
     Ok(with_headers(listing::values("PartitionKeyRanges", &call.container.rid, values)?))
 }
 
-/// Ranges are numbered and numbers are never used again, so that the largest one tells one set of
-/// ranges from every earlier one.
-fn etag(ranges: &[Range]) -> Etag {
-    let newest = ranges.iter().map(|it| it.info.id.0).max().unwrap_or_default();
-    Etag::new(newest.to_string())
+fn newest(ranges: &[Range]) -> u32 {
+    known_ranges::newest(ranges.iter().map(|it| &it.info)).unwrap_or_default().0
+}
+
+/// Tells the ranges of a container from earlier ones, and from those of any other container.
+fn etag(container: ResourceId, newest: u32) -> Etag {
+    Etag::new(format!("{}-{}-{newest}", container.database, container.container))
 }
 
 fn fraction(count: usize) -> f64 {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::Method;
 use millstream_core::{ContainerName, Containers, RangeId, SystemClock};
 use millstream_gateway::GatewayOptions;
+use serde_json::Value;
 
 use crate::client::{Answered, Running, memory, run};
 use crate::elsewhere::Elsewhere;
@@ -136,5 +137,25 @@ fn a_split_that_somebody_else_did_first_is_refused_as_gone() {
         let path = "/databases/d/containers/c/partitions/0/split";
         let gone = gateway.post(path, "").await.expect(410);
         assert_eq!(gone.header("x-ms-substatus"), "1002");
+    });
+}
+
+#[test]
+fn ranges_of_an_earlier_container_of_the_name_are_not_taken_for_those_of_the_newer() {
+    run(async {
+        let containers = memory();
+        let gateway = filled(&containers).await;
+        let ranges = "/dbs/d/colls/c/pkranges";
+        let old = gateway.get(ranges).await.expect(200);
+        gateway.ask(Method::DELETE, "/dbs/d", &[], "").await.expect(204);
+        gateway.with_container().await;
+        let known = [("a-im", "Incremental Feed"), ("if-none-match", old.header("etag"))];
+        let new = gateway.ask(Method::GET, ranges, &known, "").await.expect(200);
+        let rid = |answered: &Answered| answered.json()["PartitionKeyRanges"][0]["_rid"].clone();
+        assert_ne!(rid(&new), rid(&old));
+        let known = [("a-im", "Incremental Feed"), ("if-none-match", new.header("etag"))];
+        gateway.ask(Method::GET, ranges, &known, "").await.expect(304);
+        let etag: Value = new.json()["PartitionKeyRanges"][0]["_etag"].clone();
+        assert_eq!((etag.as_str().unwrap(), new.header("lsn")), (new.header("etag"), "0"));
     });
 }
