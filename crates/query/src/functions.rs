@@ -5,18 +5,20 @@
 mod arrays;
 mod dates;
 mod math;
+mod pattern;
 mod strings;
 mod types;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 
 use millstream_core::Timestamp;
-use regex_lite::Regex;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::Limits;
 use crate::error::{Error, ErrorKind, Result};
+use crate::functions::pattern::Pattern;
 use crate::measure::{MEASURE_STEP_MEMORY, Measure};
 use crate::value::Value;
 
@@ -24,8 +26,6 @@ use crate::value::Value;
 const STRING_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Most compiled patterns that are kept.
 const PATTERNS_MAX: usize = 64;
-/// Largest compiled pattern.
-const PATTERN_BYTES_MAX: usize = 64 * 1024;
 
 /// A function of the language.
 #[derive(Clone, Copy)]
@@ -50,20 +50,12 @@ pub(crate) struct Context {
     document_steps_max: u64,
     row_bytes_max: usize,
     /// Patterns by their modifiers and text.
-    patterns: BTreeMap<String, Pattern>,
+    patterns: BTreeMap<String, Arc<Pattern>>,
     /// Pages of a query have the same, so that RAND gives an item the same numbers on each.
     seed: Option<u64>,
     /// Of the item, made from the seed. Its hashes of 1, 2, 3 and so on are the numbers of RAND.
     chance: u64,
     randoms: u64,
-}
-
-#[derive(Debug)]
-enum Pattern {
-    Compiled(Regex),
-    Invalid,
-    /// It may mean something in Cosmos DB; why it does not here.
-    Unsupported(String),
 }
 
 /// The function of this name, in any case.
@@ -254,44 +246,37 @@ impl Context {
 
     /// Whether the text matches a regular expression; none if it is not one.
     fn matches(&mut self, text: &str, pattern: &str, modifiers: &str) -> Result<Option<bool>> {
-        self.spend((text.len() + 1).saturating_mul(pattern.len() / 8 + 1))?;
+        // The pattern is copied, and compared with others that are kept.
+        self.spend((pattern.len() + modifiers.len()) / 8 + 1)?;
         let whole = match modifiers {
             "" => pattern.to_owned(),
             modifiers => format!("(?{modifiers}){pattern}"),
         };
-        if !self.patterns.contains_key(&whole) {
-            self.spend(whole.len() * 16)?;
-            if PATTERNS_MAX <= self.patterns.len() {
-                self.patterns.clear();
+        match &*self.pattern(whole)? {
+            Pattern::Compiled { regex, steps } => {
+                self.spend((text.len() + 1).saturating_mul(*steps))?;
+                Ok(Some(regex.is_match(text)))
             }
-            self.patterns.insert(whole.clone(), Pattern::compile(&whole));
-        }
-        match self.patterns.get(&whole) {
-            Some(Pattern::Compiled(compiled)) => Ok(Some(compiled.is_match(text))),
-            Some(Pattern::Invalid) | None => Ok(None),
-            Some(Pattern::Unsupported(reason)) => {
+            Pattern::Invalid => Ok(None),
+            Pattern::Unsupported(reason) => {
                 let reason =
                     format!("the pattern {pattern:?} of RegexMatch cannot be used: {reason}");
                 Err(Error::new(ErrorKind::Unsupported, "run the query", reason))
             }
         }
     }
-}
 
-impl Pattern {
-    fn compile(text: &str) -> Self {
-        /// In what the library says of patterns that others understand.
-        const UNSUPPORTED: [&str; 4] = ["not supported", "unrecognized", "limit", "too m"];
-        let mut builder = regex_lite::RegexBuilder::new(text);
-        match builder.size_limit(PATTERN_BYTES_MAX).build() {
-            Ok(compiled) => Self::Compiled(compiled),
-            Err(error) => {
-                let reason = error.to_string();
-                match UNSUPPORTED.iter().any(|it| reason.contains(it)) {
-                    true => Self::Unsupported(reason),
-                    false => Self::Invalid,
-                }
-            }
+    fn pattern(&mut self, text: String) -> Result<Arc<Pattern>> {
+        if let Some(known) = self.patterns.get(&text) {
+            return Ok(Arc::clone(known));
         }
+        self.spend(text.len() * 16)?;
+        let pattern = Arc::new(Pattern::compile(&text));
+        self.spend(pattern.compile_steps())?;
+        if PATTERNS_MAX <= self.patterns.len() {
+            self.patterns.clear();
+        }
+        self.patterns.insert(text, Arc::clone(&pattern));
+        Ok(pattern)
     }
 }

@@ -52,8 +52,9 @@ fn run(context: &mut Context, pieces: &[Piece], text: &[char]) -> Result<bool> {
     let (mut piece, mut place) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;
     while place < text.len() {
-        context.spend(1)?;
-        match pieces.get(piece) {
+        let piece_at = pieces.get(piece);
+        context.spend(piece_at.map_or(1, Piece::steps))?;
+        match piece_at {
             Some(Piece::Any) => {
                 retry = Some((piece + 1, place));
                 piece += 1;
@@ -73,6 +74,14 @@ fn run(context: &mut Context, pieces: &[Piece], text: &[char]) -> Result<bool> {
 }
 
 impl Piece {
+    /// What it takes to see whether a character fits.
+    fn steps(&self) -> usize {
+        match self {
+            Self::Any | Self::One | Self::Character(_) => 1,
+            Self::Set { ranges, .. } => 1 + ranges.len() / 16,
+        }
+    }
+
     fn fits(&self, character: char) -> bool {
         match self {
             Self::Any => false,
@@ -88,6 +97,8 @@ impl Piece {
 
 fn pieces(pattern: &str, escape: Option<char>) -> Vec<Piece> {
     let characters: Vec<char> = pattern.chars().collect();
+    // Nothing is looked for again and again that is not there.
+    let last_closing = characters.iter().rposition(|it| *it == ']').unwrap_or_default();
     let mut pieces = Vec::new();
     let mut at = 0;
     while let Some(character) = characters.get(at) {
@@ -99,7 +110,7 @@ fn pieces(pattern: &str, escape: Option<char>) -> Vec<Piece> {
             }
             '%' => Piece::Any,
             '_' => Piece::One,
-            '[' => match set(&characters[at..]) {
+            '[' if at <= last_closing => match set(&characters[at..]) {
                 Some((set, length)) => {
                     at += length;
                     set

@@ -1,5 +1,7 @@
 //! Functions of strings. Characters are Unicode code points.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 
 use crate::error::Result;
@@ -224,9 +226,12 @@ fn trimmed(
     let Some(text) = arguments.first().and_then(Value::as_str) else {
         return Ok(Value::Undefined);
     };
-    let characters: Option<Vec<char>> = match arguments.get(1) {
+    let characters: Option<BTreeSet<char>> = match arguments.get(1) {
         None => None,
-        Some(Value::String(set)) => Some(set.chars().collect()),
+        Some(Value::String(set)) => {
+            context.spend(text.len() + set.len())?;
+            Some(set.chars().collect())
+        }
         Some(_) => return Ok(Value::Undefined),
     };
     context.check_string(text.len())?;

@@ -71,6 +71,41 @@ fn comparing_large_values_counts() {
 }
 
 #[test]
+fn matching_a_pattern_counts_by_what_it_repeats() {
+    let harness = large(1);
+    for pattern in ["x{0,900}y", "(x{0,30}){0,28}y", "(?:x|x|x){0,200}y"] {
+        let query = format!("SELECT VALUE REGEXMATCH(c.s, '{pattern}') FROM c");
+        check_refused(&harness, &query, Limits::default());
+    }
+    let query = "SELECT VALUE REGEXMATCH(c.s, '^x+y$') FROM c";
+    assert_eq!(run(&harness, query, steps(1_000_000)).unwrap(), ["false"]);
+    // Only so many patterns are kept once they are compiled.
+    let numbers: Vec<String> = (0..100).map(|it| it.to_string()).collect();
+    let query = format!(
+        "SELECT VALUE n FROM n IN [{}] WHERE REGEXMATCH('', CONCAT('x{{900}}', REPLICATE('y', n)))",
+        numbers.join(",")
+    );
+    check_refused(&harness, &query, steps(500_000));
+}
+
+#[test]
+fn what_one_character_is_compared_with_counts() {
+    let harness = large(1);
+    let set = "CONCAT('%[', REPLICATE('y', 10000), ']y')";
+    check_refused(&harness, &format!("SELECT VALUE c.s LIKE {set} FROM c"), Limits::default());
+    check_refused(&harness, "SELECT VALUE TRIM(c.s, 'xy') FROM c", steps(90_000));
+    let query = "SELECT VALUE TRIM(c.s, 'xy') FROM c";
+    assert_eq!(run(&harness, query, steps(120_000)).unwrap(), ["\"\""]);
+}
+
+#[test]
+fn brackets_that_nothing_closes_are_read_once() {
+    let many = format!("CONCAT({})", vec!["REPLICATE('[', 10000)"; 20].join(","));
+    let query = format!("SELECT VALUE {many} LIKE {many}");
+    assert_eq!(run(&large(1), &query, steps(1_000_000)).unwrap(), ["true"]);
+}
+
+#[test]
 fn a_property_of_a_large_object_is_found_without_going_through_it() {
     let harness = large(1);
     let query = "SELECT VALUE c.o.k1999 - c.p.k1999 FROM c WHERE c.o.k1000 = 1000";
