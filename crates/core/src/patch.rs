@@ -101,7 +101,7 @@ pub struct PatchCondition {
     predicate: Arc<Predicate>,
 }
 
-type Predicate = dyn Fn(&[u8], Option<&Item>) -> Result<bool> + Send + Sync;
+type Predicate = dyn Fn(&[u8], Option<&Item>, &mut u64) -> Result<bool> + Send + Sync;
 
 impl Patch {
     /// Most operations of one patch.
@@ -177,13 +177,20 @@ impl Patch {
     }
 
     /// Whether the condition holds for `body`, which is that of `stored` unless an earlier step of
-    /// the same batch wrote it. No condition always holds.
+    /// the same batch wrote it. No condition always holds. See [`PatchCondition::with_item`] for
+    /// `steps_left`.
     ///
     /// # Errors
     ///
     /// What the condition's predicate returns.
-    pub fn condition_holds(&self, body: &[u8], stored: Option<&Item>) -> Result<bool> {
-        self.condition.as_ref().map_or(Ok(true), |condition| condition.holds(body, stored))
+    pub fn condition_holds(
+        &self,
+        body: &[u8],
+        stored: Option<&Item>,
+        steps_left: &mut u64,
+    ) -> Result<bool> {
+        let Some(condition) = &self.condition else { return Ok(true) };
+        condition.holds(body, stored, steps_left)
     }
 
     /// The body after all operations. Does not ask the condition.
@@ -317,14 +324,16 @@ impl PatchCondition {
         text: impl Into<String>,
         predicate: impl Fn(&[u8]) -> Result<bool> + Send + Sync + 'static,
     ) -> Self {
-        Self::with_item(text, move |body, _| predicate(body))
+        Self::with_item(text, move |body, _, _| predicate(body))
     }
 
-    /// The same with a predicate that also gets the stored item, for what is not in its body. None
-    /// if an earlier step of the same batch wrote the body.
+    /// The same with a predicate that also gets the stored item, for what is not in its body; none
+    /// if an earlier step of the same batch wrote the body. From the number it takes the steps that
+    /// it needed, and it fails if these are more: all conditions of a batch share
+    /// [`CONDITION_STEPS_MAX`](crate::CONDITION_STEPS_MAX).
     pub fn with_item(
         text: impl Into<String>,
-        predicate: impl Fn(&[u8], Option<&Item>) -> Result<bool> + Send + Sync + 'static,
+        predicate: impl Fn(&[u8], Option<&Item>, &mut u64) -> Result<bool> + Send + Sync + 'static,
     ) -> Self {
         Self { text: text.into(), predicate: Arc::new(predicate) }
     }
@@ -340,8 +349,8 @@ impl PatchCondition {
     /// # Errors
     ///
     /// What the predicate returns.
-    pub fn holds(&self, body: &[u8], stored: Option<&Item>) -> Result<bool> {
-        (self.predicate)(body, stored)
+    pub fn holds(&self, body: &[u8], stored: Option<&Item>, steps_left: &mut u64) -> Result<bool> {
+        (self.predicate)(body, stored, steps_left)
     }
 }
 

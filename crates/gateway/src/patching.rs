@@ -16,11 +16,12 @@ pub(crate) fn read(json: &[u8], call: Call<'_>) -> Result<Patch, Refusal> {
     let condition = Condition::parse(&text)?;
     let clock = Arc::clone(&call.state.clock);
     let (container, self_link) = (home(call.container).container, call.container.self_link.clone());
-    let holds = move |body: &[u8], stored: Option<&Item>| {
+    let holds = move |body: &[u8], stored: Option<&Item>, steps_left: &mut u64| {
         // What an earlier step of a batch wrote has no etag and no time yet.
         let home = Home { container, self_link: &self_link };
         let shown = stored.map(|it| home.present(it));
-        let holds = condition.holds(shown.as_deref().unwrap_or(body), clock.now());
+        let shown = shown.as_deref().unwrap_or(body);
+        let holds = condition.holds(shown, clock.now(), steps_left);
         holds.map_err(|error| Error::invalid("decide the condition of the patch", error))
     };
     Ok(patch.with_condition(PatchCondition::with_item(text, holds)))

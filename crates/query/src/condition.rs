@@ -15,8 +15,10 @@ use crate::{ComputedProperties, Limits, Parameters, json, parser, query, resolve
 /// use millstream_query::Condition;
 ///
 /// let condition = Condition::parse("from c where c.stock > 0")?;
-/// assert!(condition.holds(br#"{"id": "1", "stock": 3}"#, Timestamp::EPOCH)?);
-/// assert!(!condition.holds(br#"{"id": "1"}"#, Timestamp::EPOCH)?);
+/// let mut steps_left = 1000;
+/// assert!(condition.holds(br#"{"id": "1", "stock": 3}"#, Timestamp::EPOCH, &mut steps_left)?);
+/// assert!(!condition.holds(br#"{"id": "1"}"#, Timestamp::EPOCH, &mut steps_left)?);
+/// assert!(steps_left < 1000);
 /// # Ok::<(), millstream_query::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -44,17 +46,65 @@ impl Condition {
         Ok(Self { select: Arc::new(select) })
     }
 
-    /// Whether it holds for a JSON object. `now` is what the functions of time return.
+    /// Whether it holds for a JSON object. `now` is what the functions of time return. The steps it
+    /// takes are taken from `steps_left`, which conditions of one batch share.
     ///
     /// # Errors
     ///
-    /// `Invalid` if the body is not JSON, `TooLarge` if it takes too many steps.
-    pub fn holds(&self, body: &[u8], now: Timestamp) -> Result<bool> {
+    /// `Invalid` if the body is not JSON, `TooLarge` if it takes more steps than are left.
+    pub fn holds(&self, body: &[u8], now: Timestamp, steps_left: &mut u64) -> Result<bool> {
         let document = json::read(&Bytes::copy_from_slice(body))
             .map_err(|reason| Error::invalid("read the item", reason))?;
         let parameters = Parameters::default();
         let mut evaluator = Evaluator::new(&parameters, now, &Limits::default());
-        let rows = evaluator.all_rows(&self.select, &[document])?;
-        Ok(!rows.is_empty())
+        evaluator.context.share_steps(*steps_left);
+        let rows = evaluator.all_rows(&self.select, &[document]);
+        *steps_left = evaluator.context.steps_left();
+        Ok(!rows?.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_share_their_steps() {
+        let array = vec!["1"; 20].join(",");
+        let body = format!(r#"{{"id":"1","a":[{array}]}}"#);
+        let joined = "FROM c WHERE NOT EXISTS(SELECT 1 FROM x IN c.a JOIN y IN c.a WHERE x < 0)";
+        let condition = Condition::parse(joined).unwrap();
+        let holds = |left: &mut u64| condition.holds(body.as_bytes(), Timestamp::EPOCH, left);
+        let mut left = 5000;
+        assert!(holds(&mut left).unwrap());
+        let taken = 5000 - left;
+        assert!((400..4000).contains(&taken), "{taken}");
+        let error = holds(&mut (taken - 1)).unwrap_err();
+        let expected = "could not run the query: it takes more steps than the conditions of a \
+                        batch may take together; join less, or patch fewer items at a time";
+        assert_eq!(error.report(), expected);
+        let mut exactly = taken;
+        assert!(holds(&mut exactly).unwrap());
+        assert_eq!(exactly, 0);
+    }
+
+    #[test]
+    fn a_large_item_can_be_looked_through() {
+        let elements =
+            vec![r#"{"sku":"4711-0815","count":1,"price":12.50,"vat":19}"#; 39_000].join(",");
+        let body = format!(r#"{{"id":"1","text":"","lines":[{elements}]}}"#);
+        let text = format!(r#"{{"id":"1","lines":[],"text":"{}"}}"#, "x".repeat(body.len()));
+        for condition in [
+            "FROM c WHERE NOT EXISTS(SELECT VALUE 1 FROM l IN c.lines WHERE l.count = 0)",
+            r#"FROM c WHERE NOT ARRAY_CONTAINS(c.lines, {"sku": "4712", "count": 1})"#,
+            "FROM c WHERE NOT CONTAINS(c.text, 'y') AND LENGTH(c.text) != 1",
+        ] {
+            let condition = Condition::parse(condition).unwrap();
+            for body in [&body, &text] {
+                let mut left = millstream_core::CONDITION_STEPS_MAX;
+                let holds = condition.holds(body.as_bytes(), Timestamp::EPOCH, &mut left);
+                assert!(holds.unwrap(), "{left}");
+            }
+        }
     }
 }

@@ -43,8 +43,9 @@ type Run = fn(&mut Context, &[Value]) -> Result<Value>;
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) now: Timestamp,
-    /// Of the page.
+    /// Of the page, or of the conditions of a batch.
     steps_left: u64,
+    is_condition: bool,
     /// Where `steps_left` may go down to before the next document.
     steps_floor: u64,
     document_steps_max: u64,
@@ -140,6 +141,7 @@ impl Context {
         let mut context = Self {
             now,
             steps_left: steps_max,
+            is_condition: false,
             steps_floor: 0,
             document_steps_max,
             row_bytes_max,
@@ -150,6 +152,12 @@ impl Context {
         };
         context.begin();
         context
+    }
+
+    /// Takes the steps from those that the conditions of a batch share.
+    pub(crate) fn share_steps(&mut self, steps_left: u64) {
+        (self.steps_left, self.is_condition) = (steps_left, true);
+        self.begin();
     }
 
     /// Begins with what is done once after all documents.
@@ -180,6 +188,10 @@ impl Context {
                 self.steps_left = left;
                 Ok(())
             }
+            _ if self.is_condition => Err(Error::too_large(
+                "it takes more steps than the conditions of a batch may take together; join less, \
+                 or patch fewer items at a time",
+            )),
             _ if 0 < self.steps_floor => Err(Error::too_large(format!(
                 "it takes more than {} steps for a single item, or to bring all rows together; \
                  join less, or filter in a query within JOIN",

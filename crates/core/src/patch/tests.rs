@@ -318,12 +318,12 @@ fn a_patch_survives_the_way_to_json_and_back() {
 #[test]
 fn a_condition_is_asked_with_the_body() {
     let patch = Patch::new(vec![PatchOperation::remove("/a").unwrap()]).unwrap();
-    assert!(patch.condition_holds(b"{}", None).unwrap());
+    assert!(patch.condition_holds(b"{}", None, &mut 0).unwrap());
     let patch = patch.with_condition(PatchCondition::new("where c.a", |body| Ok(body == b"{}")));
-    assert!(patch.condition_holds(b"{}", None).unwrap());
-    assert!(!patch.condition_holds(b"{\"a\":1}", None).unwrap());
+    assert!(patch.condition_holds(b"{}", None, &mut 0).unwrap());
+    assert!(!patch.condition_holds(b"{\"a\":1}", None, &mut 0).unwrap());
     assert_eq!(format!("{:?}", patch.condition().unwrap()), "PatchCondition(\"where c.a\")");
     assert_eq!(patch.apply(b"{\"a\":1}").unwrap(), b"{}");
     let failing = PatchCondition::new("?", |_| Err(Error::invalid("read the condition", "no")));
-    assert!(patch.with_condition(failing).condition_holds(b"{}", None).is_err());
+    assert!(patch.with_condition(failing).condition_holds(b"{}", None, &mut 0).is_err());
 }

@@ -348,3 +348,30 @@ fn a_batch_with_an_item_that_has_not_changed_has_several_statuses() {
         assert_eq!(statuses(&answered), [304, 201]);
     });
 }
+
+#[test]
+fn the_conditions_of_a_batch_are_limited_together() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        let array = vec!["1"; 30].join(",");
+        let item = format!(r#"{{"id":"1","pk":"a","n":0,"array":[{array}]}}"#);
+        gateway.item("a", &item).await.expect(201);
+        let condition = "FROM c WHERE NOT EXISTS(SELECT VALUE 1 FROM x IN c.array \
+                         JOIN y IN c.array JOIN z IN c.array WHERE x < 0)";
+        let patch = |condition: &str| {
+            let operations = json!([{"op": "incr", "path": "/n", "value": 1}]);
+            let body = json!({"condition": condition, "operations": operations});
+            json!({"operationType": "Patch", "id": "1", "resourceBody": body})
+        };
+        let few = Value::Array(vec![patch(condition); 2]).to_string();
+        let answered = batch(&gateway, r#"["a"]"#, &few).await.expect(200);
+        assert_eq!(statuses(&answered), [200, 200]);
+        let many = Value::Array(vec![patch(condition); 10]).to_string();
+        let answered = batch(&gateway, r#"["a"]"#, &many).await.expect(207);
+        let mut statuses = statuses(&answered);
+        statuses.retain(|it| *it != 424);
+        assert_eq!(statuses, [400]);
+        let plain = Value::Array(vec![patch("FROM c WHERE 0 < c.n"); 100]).to_string();
+        batch(&gateway, r#"["a"]"#, &plain).await.expect(200);
+    });
+}
