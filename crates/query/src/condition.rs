@@ -6,6 +6,7 @@ use millstream_core::Timestamp;
 use crate::ast::Select;
 use crate::error::{Error, Result};
 use crate::evaluate::Evaluator;
+use crate::usage::{Usage, usage};
 use crate::{ComputedProperties, Limits, Parameters, json, parser, query, resolve};
 
 /// The condition of a patch: `FROM c WHERE c.stock > 0`. Cheap to clone.
@@ -24,6 +25,8 @@ use crate::{ComputedProperties, Limits, Parameters, json, parser, query, resolve
 #[derive(Clone, Debug)]
 pub struct Condition {
     select: Arc<Select>,
+    /// What has to be read of an item.
+    usage: Arc<Usage>,
 }
 
 impl Condition {
@@ -43,7 +46,8 @@ impl Condition {
                 "a condition has FROM and WHERE and nothing else; it begins",
             ));
         }
-        Ok(Self { select: Arc::new(select) })
+        let usage = Arc::new(usage(&select));
+        Ok(Self { select: Arc::new(select), usage })
     }
 
     /// Whether it holds for a JSON object. `now` is what the functions of time return. The steps it
@@ -53,8 +57,12 @@ impl Condition {
     ///
     /// `Invalid` if the body is not JSON, `TooLarge` if it takes more steps than are left.
     pub fn holds(&self, body: &[u8], now: Timestamp, steps_left: &mut u64) -> Result<bool> {
-        let document = json::read(&Bytes::copy_from_slice(body))
-            .map_err(|reason| Error::invalid("read the item", reason))?;
+        let body = Bytes::copy_from_slice(body);
+        let document = match &*self.usage {
+            Usage::Nothing | Usage::Whole => json::read(&body),
+            Usage::Properties(wanted) => json::read_properties(&body, wanted),
+        };
+        let document = document.map_err(|reason| Error::invalid("read the item", reason))?;
         let parameters = Parameters::default();
         let mut evaluator = Evaluator::new(&parameters, now, &Limits::default());
         evaluator.context.share_steps(*steps_left);
