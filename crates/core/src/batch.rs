@@ -21,6 +21,10 @@ pub const BATCH_OPERATIONS_MAX: usize = 100;
 pub const BATCH_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Most bytes of bodies that a batch reads and writes; an answer has to hold them.
 pub const BATCH_RESULT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Most bytes of bodies that a batch patches, each as it is before.
+///
+/// A patch that makes an item smaller is as much work as others, and writes little.
+pub const BATCH_PATCHED_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Most steps of evaluation that the conditions of the patches of a batch may take together.
 ///
 /// Backends decide about a batch while others that want to write wait. Half a million take 10 to 30
@@ -431,13 +435,12 @@ impl CheckedBatch {
         let mut steps: Vec<Step> = Vec::with_capacity(self.operations.len());
         let mut sizes = Sizes::default();
         let mut claims = Claims::new(settings);
-        let mut condition_steps = CONDITION_STEPS_MAX;
+        let mut room = PatchRoom::default();
         for (index, operation) in self.operations.iter().enumerate() {
             let touched = Earlier { steps: &steps, id: &operation.id }.last();
             let touched = touched.as_ref();
-            let steps_left = &mut condition_steps;
             let step =
-                operation.resolve(&self.partition_key, settings, touched, current, steps_left);
+                operation.resolve(&self.partition_key, settings, touched, current, &mut room);
             let step = step
                 .and_then(|step| claims.note(operation, &step, touched, current).map(|()| step))
                 .and_then(|step| sizes.note(&step, &steps).map(|()| step))
@@ -479,6 +482,31 @@ impl Sizes {
     }
 }
 
+/// What the patches of a batch may still take.
+struct PatchRoom {
+    bytes_left: usize,
+    condition_steps_left: u64,
+}
+
+impl Default for PatchRoom {
+    fn default() -> Self {
+        Self { bytes_left: BATCH_PATCHED_BYTES_MAX, condition_steps_left: CONDITION_STEPS_MAX }
+    }
+}
+
+impl PatchRoom {
+    /// Counts a body that is to be patched.
+    fn note(&mut self, bytes: usize) -> Result<()> {
+        let reason = "it would patch more than 4 MiB of items; patch fewer at a time";
+        let left = self
+            .bytes_left
+            .checked_sub(bytes)
+            .ok_or_else(|| Error::new(ErrorKind::TooLarge, "commit a batch").because(reason))?;
+        self.bytes_left = left;
+        Ok(())
+    }
+}
+
 /// What earlier steps of the same batch did to one item.
 struct Earlier<'a> {
     steps: &'a [Step],
@@ -511,7 +539,7 @@ impl CheckedOperation {
         settings: &ContainerSettings,
         touched: Option<&Touched<'_>>,
         current: &mut dyn CurrentItems,
-        steps_left: &mut u64,
+        room: &mut PatchRoom,
     ) -> Result<Step> {
         let exists = match touched {
             Some(Touched::Written(..)) => true,
@@ -548,7 +576,7 @@ impl CheckedOperation {
                 _ => Step::Read(self.existing(current)?),
             },
             Action::Patch(patch) => {
-                let after = self.patched(patch, touched, current, steps_left)?;
+                let after = self.patched(patch, touched, current, room)?;
                 write(NewBody::check(after, key, settings)?.1)
             }
         })
@@ -584,7 +612,7 @@ impl CheckedOperation {
         patch: &Patch,
         touched: Option<&Touched<'_>>,
         current: &mut dyn CurrentItems,
-        steps_left: &mut u64,
+        room: &mut PatchRoom,
     ) -> Result<Bytes> {
         let (before, stored) = match touched {
             Some(Touched::Written(_, body)) => (body.bytes.clone(), None),
@@ -593,6 +621,8 @@ impl CheckedOperation {
                 (item.body.clone(), Some(item))
             }
         };
+        room.note(before.len())?;
+        let steps_left = &mut room.condition_steps_left;
         if !patch.condition_holds(&before, stored.as_ref(), steps_left)? {
             let reason = "the condition of the patch does not hold";
             return Err(self.refused(ErrorKind::PreconditionFailed, reason));

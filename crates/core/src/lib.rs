@@ -61,9 +61,10 @@ mod rfc3339;
 mod unique_key;
 
 pub use crate::batch::{
-    Action, BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, BATCH_RESULT_BYTES_MAX, Batch, BatchOutcome,
-    CONDITION_STEPS_MAX, CheckedBatch, CheckedOperation, CurrentItems, ITEM_BYTES_MAX, IfNoneMatch,
-    NewBody, NotUnique, Operation, OperationKind, OperationResult, Step,
+    Action, BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, BATCH_PATCHED_BYTES_MAX, BATCH_RESULT_BYTES_MAX,
+    Batch, BatchOutcome, CONDITION_STEPS_MAX, CheckedBatch, CheckedOperation, CurrentItems,
+    ITEM_BYTES_MAX, IfNoneMatch, NewBody, NotUnique, Operation, OperationKind, OperationResult,
+    Step,
 };
 pub use crate::capabilities::Capabilities;
 pub use crate::change::{

@@ -48,3 +48,26 @@ fn the_conditions_of_a_batch_share_their_steps() {
         assert!(documents.commit(patches(&[2 * half + 1])).await.is_err());
     });
 }
+
+#[test]
+fn a_batch_patches_so_much_however_small_it_makes_the_items() {
+    block_on(async {
+        let documents = documents().await;
+        let create = async |id: &str| {
+            let text = "x".repeat(ITEM_BYTES_MAX - 100);
+            let item = format!(r#"{{"id":"{id}","pk":"a","text":"{text}"}}"#);
+            documents.commit(Batch::new("a").with(Operation::create(item))).await.unwrap();
+        };
+        let shrunk = |batch: Batch, id: &str| {
+            let patch = Patch::new(vec![PatchOperation::remove("/text").unwrap()]).unwrap();
+            batch.with(Operation::patch(ItemId::new(id).unwrap(), patch))
+        };
+        for id in ["1", "2", "3"] {
+            create(id).await;
+        }
+        let three = ["1", "2", "3"].into_iter().fold(Batch::new("a"), shrunk);
+        let error = documents.commit(three).await.unwrap_err();
+        assert_eq!((error.kind(), error.operation()), (ErrorKind::TooLarge, Some(2)));
+        documents.commit(["1", "2"].into_iter().fold(Batch::new("a"), shrunk)).await.unwrap();
+    });
+}
