@@ -21,6 +21,9 @@ use crate::wire::StoredMessage;
 
 /// Messages that are asked for at once.
 const RUN_MESSAGES_MAX: usize = 1000;
+/// Messages a page looks at, at most, before it says where to go on: those of other keys, and those
+/// from before the time a reader began at, are passed over.
+const LOOKED_AT_MAX: usize = 50_000;
 
 impl Shared {
     pub(super) async fn start(
@@ -142,8 +145,9 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// Reads until the page is full enough or everything up to `newest` was looked at. Returns the
-    /// last commit all of whose messages were looked at.
+    /// Reads until the page is full enough, or everything up to `newest` was looked at, or so much
+    /// that the reader had better come again. Returns the last commit all of whose messages were
+    /// looked at.
     async fn fill(&mut self, newest_message: Option<StoredMessage>) -> Result<u64> {
         let newest = newest_message.as_ref().map_or(0, |it| it.sequence);
         let items = self.range.names.items();
@@ -172,9 +176,11 @@ impl Page<'_> {
         let mut reached = start;
         // Everything before this was looked at.
         let mut next = reached + 1;
+        let mut looked_at = 0;
         while next <= newest {
             let count = self.size.items_max - self.changes.len().min(self.size.items_max);
-            let count = count.clamp(1, RUN_MESSAGES_MAX);
+            // Who passes over much asks for more at once, however few changes he wants.
+            let count = count.max(looked_at).clamp(1, RUN_MESSAGES_MAX);
             let run = reading.run(next, count).await?;
             let mut messages = run.messages;
             if messages.is_empty() || !run.has_more {
@@ -184,6 +190,7 @@ impl Page<'_> {
                     return Ok(newest.max(reached));
                 }
             }
+            looked_at += messages.len();
             for message in messages {
                 let mark = Mark::read(&message).ok_or_else(|| strange(&message))?;
                 let lsn = mark.lsn(&message);
@@ -199,7 +206,8 @@ impl Page<'_> {
                 }
             }
             // Filling up the rest would cost as much as another page.
-            if start < reached && self.is_full_enough() {
+            let is_enough = self.is_full_enough() || LOOKED_AT_MAX <= looked_at;
+            if start < reached && is_enough {
                 return Ok(reached);
             }
         }

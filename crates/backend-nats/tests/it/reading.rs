@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use async_nats::jetstream;
-use futures_util::TryStreamExt;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use millstream_core::conformance::Subject;
 use millstream_core::{
-    Batch, Container, ContainerName, ContainerSettings, Continuation, FeedMode, ItemId, KeyRange,
-    Operation, PageSize, PartitionKeyDefinition, StartFrom,
+    Batch, Container, ContainerName, ContainerSettings, Continuation, Cursor, FeedMode, ItemId,
+    KeyRange, Operation, PageSize, PartitionKeyDefinition, StartFrom,
 };
 
 use crate::harness::{OnNats, Servers, block_on};
@@ -17,13 +17,17 @@ const COMMITS: usize = 200;
 const ITEMS_PER_COMMIT: usize = 3;
 const PAGE_ITEMS: usize = 40;
 
-async fn filled(subject: &OnNats) -> Container {
+async fn empty(subject: &OnNats) -> Container {
     let containers = subject.containers();
     containers.create_database("d").await.unwrap();
     let name = ContainerName::new("d", "c").unwrap();
     let settings = ContainerSettings::new(PartitionKeyDefinition::hash("/pk").unwrap());
     containers.create(&name, settings).await.unwrap();
-    let container = containers.open(&name).await.unwrap();
+    containers.open(&name).await.unwrap()
+}
+
+async fn filled(subject: &OnNats) -> Container {
+    let container = empty(subject).await;
     for commit in 0..COMMITS {
         commit_items(&container, commit, 0).await;
     }
@@ -160,5 +164,49 @@ fn the_next_page_shows_what_is_there_when_it_is_read() {
         let expected: Vec<String> = (0..ITEMS_PER_COMMIT).map(|item| id(next, item)).collect();
         assert_eq!(replaced, expected);
         assert!(!seen.contains(&id(gone, 0)), "an item that was deleted is shown");
+    });
+}
+
+/// Messages after which a page ends, however few of them the reader wants.
+const LOOKED_AT_MAX: usize = 50_000;
+
+/// More messages than that, a hundred to a commit.
+async fn fill_with_unwanted(container: &Container) {
+    let commits = stream::iter(0..LOOKED_AT_MAX / 100 + 20).map(|commit| {
+        let mut batch = Batch::new("unwanted");
+        for item in 0..100 {
+            let body = format!(r#"{{"id":"{}","pk":"unwanted"}}"#, id(commit, item));
+            batch = batch.with(Operation::create(body));
+        }
+        container.documents.commit(batch)
+    });
+    commits.buffer_unordered(16).try_for_each(async |_| Ok(())).await.unwrap();
+}
+
+#[test]
+fn a_page_ends_before_it_has_passed_over_everything() {
+    let Some(servers) = Servers::start(1) else { return };
+    block_on(async {
+        let subject = OnNats::on(&servers).await;
+        let container = empty(&subject).await;
+        fill_with_unwanted(&container).await;
+        subject.advance(Duration::from_secs(60));
+        let wanted = Batch::new("wanted").with(Operation::create(r#"{"id":"1","pk":"wanted"}"#));
+        let wanted = container.documents.commit(wanted).await.unwrap();
+        let from = StartFrom::Time(wanted.results[0].item().unwrap().written_at);
+        let (keys, mode) = (KeyRange::all(), FeedMode::LatestVersion);
+        for size in [PageSize::items(1), PageSize::default()] {
+            let start = container.feed.start(&keys, from, mode).await.unwrap();
+            let page = container.feed.read(&keys, &start, size).await.unwrap();
+            assert_eq!(page.changes.len(), 0, "one page has looked at everything");
+            assert_eq!(page.newest, wanted.lsn);
+            let reached = Cursor::parse(&page.continuation).unwrap().after.as_u64();
+            let most = u64::try_from(LOOKED_AT_MAX).unwrap();
+            assert!((most..wanted.lsn.as_u64()).contains(&reached), "the page ends at {reached}");
+            assert_eq!(reached % 100, 0, "the page ends within a commit");
+            let page = container.feed.read(&keys, &page.continuation, size).await.unwrap();
+            let found: Vec<_> = page.changes.iter().map(|it| it.id.as_str()).collect();
+            assert_eq!(found, ["1"]);
+        }
     });
 }
