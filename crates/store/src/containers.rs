@@ -463,7 +463,11 @@ fn everything(record: &RangeRecord) -> Floor {
 fn successor_record(parents: &[RangeRecord]) -> RangeRecord {
     let newest = parents.iter().map(|it| it.newest).max().unwrap_or(0);
     let committed_at = parents.iter().map(|it| it.committed_at).max().unwrap_or_default();
-    RangeRecord { newest, committed_at, inherited: newest, ..RangeRecord::default() }
+    let unordered = match parents {
+        [only] => only.unordered,
+        _ => newest,
+    };
+    RangeRecord { newest, committed_at, unordered, ..RangeRecord::default() }
 }
 
 /// Where the items of the keys of a new range are found: in the segments of its parents, and in

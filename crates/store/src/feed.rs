@@ -132,15 +132,15 @@ impl ContainerFeed {
 
     /// A commit of the range with nothing of that time or later up to it, found by bisection.
     ///
-    /// The numbers a range has given itself are in order of time. Those it inherited may not be, so
-    /// a reader who wants some of them starts at the beginning and passes over the rest.
+    /// Numbers are in order of time but for those of ranges that were merged; a reader who wants
+    /// some of these starts at the beginning and passes over the rest.
     fn before(&self, range: &RangeState, time: Timestamp) -> Result<Lsn> {
-        let inherited = lock(&range.numbering).record.inherited;
-        if self.first_time_after(range, inherited)?.is_none_or(|first| time <= first) {
+        let unordered = lock(&range.numbering).record.unordered;
+        if self.first_time_after(range, unordered)?.is_none_or(|first| time <= first) {
             return Ok(Lsn::ZERO);
         }
         // Everything up to `low` is earlier than `time`; nothing after `high` is.
-        let (mut low, mut high) = (inherited, range.newest().as_u64());
+        let (mut low, mut high) = (unordered, range.newest().as_u64());
         while low < high {
             let middle = low + (high - low) / 2;
             match self.first_time_after(range, middle)? {
@@ -151,10 +151,25 @@ impl ContainerFeed {
         Ok(Lsn::new(low))
     }
 
-    /// The time of the first entry of the range's own segment after a commit.
+    /// The time of the first entry of the range after a commit, where numbers are in order of time.
+    ///
+    /// One that moves from a source meanwhile may be missed. Then a later one is found, and the
+    /// reader begins earlier than it could.
     fn first_time_after(&self, range: &RangeState, lsn: u64) -> Result<Option<Timestamp>> {
-        let mut from = Place::first_after(range.segment, Lsn::new(lsn)).to_vec();
-        let to = Place::end_of_segment(range.segment);
+        let sources = range.sources();
+        let unsettled = sources.iter().filter(|it| !it.is_settled).map(|it| it.segment);
+        let mut first = None;
+        for segment in std::iter::once(range.segment).chain(unsettled) {
+            let found = self.first_time_in(segment, lsn)?;
+            first = first.into_iter().chain(found).min();
+        }
+        Ok(first)
+    }
+
+    /// The time of the first entry of a segment after a commit.
+    fn first_time_in(&self, segment: u32, lsn: u64) -> Result<Option<Timestamp>> {
+        let mut from = Place::first_after(segment, Lsn::new(lsn)).to_vec();
+        let to = Place::end_of_segment(segment);
         loop {
             let section = Section { table: Table::Feed, from: from.clone(), to: to.clone() };
             let view = self.engine.view(vec![section], |_| RECENT_MIN);

@@ -66,9 +66,9 @@ pub(crate) struct RangeRecord {
     pub(crate) live_bytes: u64,
     /// What is no longer in its history.
     pub(crate) history_floor: Floor,
-    /// The newest commit of its predecessors. What is not later may stand in an order of its own
-    /// in time.
-    pub(crate) inherited: u64,
+    /// The newest commit of the ranges that were merged into it or into a predecessor. What is not
+    /// later may stand in an order of its own in time.
+    pub(crate) unordered: u64,
 }
 
 /// The newest commit that is no longer in a history, and its time.
@@ -282,7 +282,7 @@ impl RangeRecord {
             self.live_bytes,
             self.history_floor.lsn,
             self.history_floor.time_ms,
-            self.inherited,
+            self.unordered,
         ];
         numbers.iter().flat_map(|it| it.to_le_bytes()).collect()
     }
@@ -294,7 +294,7 @@ impl RangeRecord {
             committed_at: Timestamp::from_millis(reader.u64()?),
             live_bytes: reader.u64()?,
             history_floor: Floor { lsn: reader.u64()?, time_ms: reader.u64()? },
-            inherited: reader.u64()?,
+            unordered: reader.u64()?,
         })
     }
 }

@@ -9,3 +9,4 @@ mod interleavings;
 mod model;
 mod moments;
 mod opening;
+mod starting;
