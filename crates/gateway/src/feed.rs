@@ -3,7 +3,8 @@
 //! The continuation that clients see is the `etag` of a page: the number of the last commit, in
 //! quotes. Clients read it as a number, keep one for each range of keys, and send it back in
 //! `If-None-Match`. Which feed it belongs to, and the time a reader started from, are in other
-//! headers that they send again each time.
+//! headers that they send again each time. Only the SDK for .NET does not repeat the time; it takes
+//! an etag as it is, so for a while the time stands behind the number: `"42.1700000000000"`.
 
 use bytes::Bytes;
 use http::{StatusCode, header};
@@ -45,7 +46,7 @@ pub(crate) async fn read(call: Call<'_>) -> Answer {
         Scope::Keys(_) | Scope::All => None,
     };
     let read = page(request, container, mode, &keys, only).await;
-    let Page { changes, after, newest, is_end } = match read {
+    let page = match read {
         Ok(page) => page,
         Err(refusal) if refusal.status == StatusCode::GONE => {
             // Whoever asks next should see the new ranges at once.
@@ -54,6 +55,8 @@ pub(crate) async fn read(call: Call<'_>) -> Answer {
         }
         Err(refusal) => return Err(refusal),
     };
+    let etag = page.etag(request, call.state.clock.now());
+    let Page { changes, newest, is_end, .. } = page;
     let (range, lsn) =
         container.with_range_of(keys.min(), |range| (range.info.id, range.note(newest)));
     let reply = if changes.is_empty() && is_end {
@@ -64,18 +67,37 @@ pub(crate) async fn read(call: Call<'_>) -> Answer {
         let charge = charge::page(body.len());
         Reply::new(StatusCode::OK, body).charge(charge)
     };
-    Ok(reply
-        .session(range, lsn)
-        .item_count(changes.len())
-        .header(&header::ETAG, &format!("\"{after}\"")))
+    Ok(reply.session(range, lsn).item_count(changes.len()).header(&header::ETAG, &etag))
 }
 
 /// What one request is answered with.
 struct Page {
     changes: Vec<Change>,
     after: Lsn,
+    /// Changes from before this are left out.
+    since: Option<Timestamp>,
     newest: Lsn,
     is_end: bool,
+}
+
+impl Page {
+    /// What a client sends back to get the next one. It has the time only as long as something
+    /// earlier can follow, so that hardly any place that a client keeps is more than a number.
+    fn etag(&self, request: &Request, now: Timestamp) -> String {
+        let Self { after, newest, since, .. } = self;
+        let since = since.filter(|it| after < newest || now < *it);
+        match since.filter(|_| names_time_once(request)) {
+            Some(since) => format!("\"{after}.{}\"", since.as_millis()),
+            None => format!("\"{after}\""),
+        }
+    }
+}
+
+/// Whether the client sends `If-Modified-Since` with its first request alone. Nothing but its name
+/// tells. Others need a number: the SDK for Java computes with it.
+fn names_time_once(request: &Request) -> bool {
+    let agent = request.headers.text(&header::USER_AGENT);
+    agent.is_some_and(|it| it.starts_with("cosmos-netstandard-sdk/"))
 }
 
 /// Whether a request names one of the feeds.
@@ -124,7 +146,8 @@ async fn step(
         page.changes.is_empty() && (page.newest <= cursor.after || page.continuation == *after);
     // Two partition keys may have the same hash.
     page.changes.retain(|change| only.is_none_or(|key| change.partition_key == *key));
-    let found = Page { changes: page.changes, after: cursor.after, newest: page.newest, is_end };
+    let Cursor { after, since, .. } = cursor;
+    let found = Page { changes: page.changes, after, since, newest: page.newest, is_end };
     Ok((found, page.continuation))
 }
 
@@ -146,10 +169,10 @@ async fn start(
     let from = match (request.text(&header::IF_NONE_MATCH)?, since, mode) {
         (Some("*"), _, _) => StartFrom::Now,
         (Some(etag), since, mode) => {
-            let after = lsn(etag)?;
+            let (after, since_etag) = position(etag)?;
             check_given_out(container, keys, after).await?;
             let container = container.info().resource_id.incarnation();
-            let since = since.filter(|_| mode == FeedMode::LatestVersion);
+            let since = since.or(since_etag).filter(|_| mode == FeedMode::LatestVersion);
             return Ok(Cursor { container, mode, after, since }.to_continuation());
         }
         (None, _, FeedMode::AllVersions) => {
@@ -199,12 +222,16 @@ fn mode(request: &Request) -> Result<FeedMode, Refusal> {
     Err(Refusal::bad_request(message))
 }
 
-/// The number in an etag of a page, with or without quotes.
-fn lsn(etag: &str) -> Result<Lsn, Refusal> {
-    let number = etag.trim_matches('"').parse().map_err(|_| {
-        Refusal::bad_request("the continuation in If-None-Match was not given out by this feed")
-    })?;
-    Ok(Lsn::new(number))
+/// The number in an etag of a page, with or without quotes, and the time if it has one.
+fn position(etag: &str) -> Result<(Lsn, Option<Timestamp>), Refusal> {
+    let text = etag.trim_matches('"');
+    let (lsn, since) = text.split_once('.').map_or((text, None), |(lsn, it)| (lsn, Some(it)));
+    let number = |text: &str| {
+        text.parse().map_err(|_| {
+            Refusal::bad_request("the continuation in If-None-Match was not given out by this feed")
+        })
+    };
+    Ok((Lsn::new(number(lsn)?), since.map(number).transpose()?.map(Timestamp::from_millis)))
 }
 
 /// The time of `If-Modified-Since`. It has seconds; a commit within the second counts. The SDK for

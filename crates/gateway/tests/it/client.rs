@@ -272,7 +272,8 @@ pub(crate) fn head(method: Method, path: &str) -> String {
     text
 }
 
-fn http_date(time: Timestamp) -> String {
+/// A time as headers have it.
+pub(crate) fn http_date(time: Timestamp) -> String {
     let since = Duration::from_millis(time.as_millis());
     httpdate::fmt_http_date(std::time::UNIX_EPOCH + since)
 }

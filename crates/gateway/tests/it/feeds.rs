@@ -1,9 +1,19 @@
 //! The change feed in both modes.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use http::Method;
+use millstream_core::memory::Memory;
+use millstream_core::{
+    Batch, Clock, ContainerName, ContainerSettings, Containers, ManualClock, Operation,
+    PartitionKeyDefinition, SystemClock, Timestamp,
+};
+use millstream_gateway::GatewayOptions;
+use millstream_store::{Store, StoreOptions};
 use serde_json::{Value, json};
 
-use crate::client::{Answered, Running, on_both};
+use crate::client::{Answered, Running, http_date, on_both, run};
 
 const ITEMS: &str = "/dbs/d/colls/c/docs";
 const LATEST: (&str, &str) = ("a-im", "Incremental feed");
@@ -101,6 +111,81 @@ fn a_reader_may_start_now_or_at_a_time() {
         feed(&gateway, &garbage).await.expect(400);
         feed(&gateway, &[("a-im", "Nonsense")]).await.expect(400);
     });
+}
+
+/// What a range was merged from has numbers out of order: `new-b` has a lower one than most of what
+/// is older. Returns the range, and the time after which the new items came.
+async fn merge_out_of_order(backend: &dyn Containers, clock: &ManualClock) -> (String, Timestamp) {
+    let name = ContainerName::new("d", "c").unwrap();
+    let settings = ContainerSettings::new(PartitionKeyDefinition::hash("/pk").unwrap());
+    backend.create_database("d").await.unwrap();
+    backend.create(&name, settings.ranges(2)).await.unwrap();
+    let container = backend.open(&name).await.unwrap();
+    let write = async |key: &str, id: &str| {
+        let body = format!(r#"{{"id":"{id}","pk":"{key}"}}"#);
+        container.documents.commit(Batch::new(key).with(Operation::create(body))).await.unwrap();
+    };
+    for id in ["old-1", "old-2", "old-3"] {
+        write("a", id).await;
+    }
+    clock.advance(Duration::from_secs(10));
+    write("b", "new-b").await;
+    write("a", "new-a").await;
+    let ranges = container.feed.ranges().await.unwrap();
+    let merged = backend.merge(&name, ranges[0].id, ranges[1].id).await.unwrap();
+    (merged.id.to_string(), clock.now())
+}
+
+async fn on_merged(backend: Arc<dyn Containers>, clock: Arc<ManualClock>) {
+    let (range, since) = merge_out_of_order(&*backend, &clock).await;
+    let gateway = Running::on_with(backend, clock.clone(), GatewayOptions::default()).await;
+    let date = http_date(since);
+    let since_header = ("if-modified-since", date.as_str());
+    let agent = ("user-agent", "cosmos-netstandard-sdk/3.51.0|1|X64|Linux|.NET 8|N|");
+    let asked = [LATEST, (RANGE, range.as_str()), ("x-ms-max-item-count", "1")];
+    let ask = async |more: &[(&str, &str)]| feed(&gateway, &[&asked, more].concat()).await;
+
+    // With its second request the SDK for .NET says nothing of the time.
+    let first = ask(&[agent, since_header]).await.expect(200);
+    assert_eq!(ids(&first), ["new-b"]);
+    let second = ask(&[agent, ("if-none-match", first.header("etag"))]).await.expect(200);
+    assert_eq!(ids(&second), ["new-a"]);
+    assert_eq!(first.header("etag"), format!("\"1.{}\"", since.as_millis()));
+    // Nothing earlier can follow.
+    assert_eq!(second.header("etag"), "\"4\"");
+    ask(&[agent, ("if-none-match", second.header("etag"))]).await.expect(304);
+
+    // Others say it again, and some compute with the number.
+    let first = ask(&[since_header]).await.expect(200);
+    assert_eq!((ids(&first), first.header("etag")), (vec!["new-b".to_owned()], "\"1\""));
+    let etag = ("if-none-match", first.header("etag"));
+    assert_eq!(ids(&ask(&[since_header, etag]).await.expect(200)), ["new-a"]);
+    for garbage in ["\"1.\"", "\"1.x\"", "\"1.2.3\"", "\".1\""] {
+        ask(&[("if-none-match", garbage)]).await.expect(400);
+    }
+
+    // A time to come is kept until it has come.
+    let later = http_date(since.plus(Duration::from_secs(60)));
+    let ahead = ask(&[agent, ("if-modified-since", &later)]).await.expect(304);
+    gateway.item("a", r#"{"id":"too-early","pk":"a"}"#).await.expect(201);
+    let ahead = ask(&[agent, ("if-none-match", ahead.header("etag"))]).await.expect(304);
+    clock.advance(Duration::from_secs(60));
+    gateway.item("a", r#"{"id":"late","pk":"a"}"#).await.expect(201);
+    let late = ask(&[agent, ("if-none-match", ahead.header("etag"))]).await.expect(200);
+    assert_eq!(ids(&late), ["late"]);
+}
+
+#[test]
+fn who_names_the_time_once_gets_nothing_earlier_after_a_merge() {
+    let now = SystemClock::default().now().as_millis() / 1000 * 1000;
+    let clock = || Arc::new(ManualClock::starting_at(Timestamp::from_millis(now)));
+    let in_memory = clock();
+    run(on_merged(Arc::new(Memory::new(in_memory.clone())), in_memory));
+    let stored = clock();
+    let directory = tempfile::tempdir().unwrap();
+    let options = StoreOptions::default().clock(stored.clone());
+    let store = Store::open_with(directory.path(), options).unwrap();
+    run(on_merged(Arc::new(store), stored));
 }
 
 #[test]
