@@ -1,5 +1,6 @@
 use millstream_core::{
     ContainerInfo, Continuation, Cursor, ErrorKind as CoreErrorKind, FeedMode, KeyRange, Lsn,
+    Timestamp,
 };
 
 use crate::error::{Error, ErrorKind, Result};
@@ -65,16 +66,19 @@ impl NumberedPositions {
 
 impl PositionTranslator for NumberedPositions {
     fn from_etag(&self, _: &KeyRange, etag: &str, mode: FeedMode) -> Result<Continuation> {
-        let quoted = etag.strip_prefix('"').and_then(|it| it.strip_suffix('"'));
-        let digits = quoted.unwrap_or(etag);
-        // The standard library also takes a sign.
-        let is_number = digits.bytes().all(|it| it.is_ascii_digit());
-        let number = digits.parse::<u64>().ok().filter(|_| is_number).ok_or_else(|| {
+        let refused = || {
             let shown: String = etag.chars().take(64).collect();
             Error::invalid(format!("use the position {shown:?}"), "it is not the etag of a commit")
-        })?;
-        let (container, after) = (self.container, Lsn::new(number));
-        Ok(Cursor { container, mode, after, since: None }.to_continuation())
+        };
+        let quoted = etag.strip_prefix('"').and_then(|it| it.strip_suffix('"'));
+        let text = quoted.unwrap_or(etag);
+        // A Millstream tells the SDK for .NET also when it began, until nothing earlier can follow.
+        let (after, since) = text.split_once('.').map_or((text, None), |it| (it.0, Some(it.1)));
+        let after = Lsn::new(number(after).ok_or_else(refused)?);
+        let since = since.map(|it| number(it).ok_or_else(refused)).transpose()?;
+        let is_latest = mode == FeedMode::LatestVersion;
+        let since = since.filter(|_| is_latest).map(Timestamp::from_millis);
+        Ok(Cursor { container: self.container, mode, after, since }.to_continuation())
     }
 
     fn to_etag(&self, position: &Continuation) -> Result<String> {
@@ -96,6 +100,12 @@ impl PositionTranslator for NumberedPositions {
     fn is_beyond(&self, position: &Continuation, newest: Lsn) -> bool {
         Cursor::parse(position).is_ok_and(|it| newest < it.after)
     }
+}
+
+fn number(digits: &str) -> Option<u64> {
+    // The standard library also takes a sign.
+    let is_number = digits.bytes().all(|it| it.is_ascii_digit());
+    digits.parse().ok().filter(|_| is_number)
 }
 
 /// What is wrong with a position that could not be used; none if it is not the position, so that

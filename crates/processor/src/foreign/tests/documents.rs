@@ -253,6 +253,13 @@ fn etags_are_numbers_in_quotes() {
     let from = |etag: &str| positions.from_etag(&keys, etag, FeedMode::AllVersions);
     assert_eq!(from("\"42\"").unwrap().as_str(), "1.9.a.42");
     assert_eq!(from("42").unwrap().as_str(), "1.9.a.42");
+    // The time at which a reader began means something in one of the feeds.
+    assert_eq!(from("\"42.1000\"").unwrap().as_str(), "1.9.a.42");
+    let latest = positions.from_etag(&keys, "\"42.1000\"", FeedMode::LatestVersion);
+    assert_eq!(latest.unwrap().as_str(), "1.9.l.42.1000");
+    for text in ["\"42.\"", "\".42\"", "\"42.+1\"", "\"42.1.1\"", "\"42.x\""] {
+        assert_eq!(*from(text).unwrap_err().kind(), ErrorKind::Invalid, "{text}");
+    }
     for text in ["", "\"\"", "\"", "\"x\"", "\"-1\"", "\"+1\"", "W/\"1\"", "\"1\"\"2\""] {
         assert_eq!(*from(text).unwrap_err().kind(), ErrorKind::Invalid, "{text}");
     }
