@@ -2,18 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use azure_core::http::headers::{HeaderName, HeaderValue};
 use azure_data_cosmos_driver::models::{
     AccountReference, ContainerReference, CosmosOperation, CosmosRequestHeaders, DatabaseReference,
     Precondition, ResponseBody,
 };
-use azure_data_cosmos_driver::options::{
-    BinaryEncodingOptions, ContentResponseOnWrite, DriverOptions, EndToEndOperationLatencyPolicy,
-    OperationOptions, PlanOptions,
-};
+use azure_data_cosmos_driver::options::{DriverOptions, OperationOptions, PlanOptions};
 use azure_data_cosmos_driver::{CosmosDriver, CosmosDriverRuntime, CosmosResponse};
 use bytes::Bytes;
 use millstream_core::{
@@ -26,6 +21,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::address::Address;
+use crate::calls;
 use crate::container::OpenContainer;
 use crate::definition::{self, ContainerWire, DatabaseWire};
 use crate::failure::{Access, failure, unreadable};
@@ -79,7 +75,7 @@ impl Cosmos {
         let key = address.key().to_owned();
         let reference = AccountReference::with_account_key(address.url().clone(), key);
         let driver = DriverOptions::builder(reference.clone())
-            .with_operation_options(operation_options(options.call_timeout_value()))
+            .with_operation_options(calls::for_all(options.call_timeout_value()))
             .build();
         let driver = Box::pin(runtime.create_driver(driver)).await.map_err(failed)?;
         Ok(Self { account: Arc::new(Account { driver, reference, clock, options }) })
@@ -94,15 +90,24 @@ impl fmt::Debug for Cosmos {
 }
 
 impl Account {
-    /// Sends one request.
+    /// Sends one request, again if its answer is lost.
     pub(crate) async fn call(
         &self,
         operation: CosmosOperation,
         attempted: &str,
         access: Access,
     ) -> Result<CosmosResponse> {
-        let sent = Box::pin(self.driver.execute_operation(operation, OperationOptions::default()));
-        match sent.await {
+        self.call_with(operation, OperationOptions::default(), attempted, access).await
+    }
+
+    pub(crate) async fn call_with(
+        &self,
+        operation: CosmosOperation,
+        options: OperationOptions,
+        attempted: &str,
+        access: Access,
+    ) -> Result<CosmosResponse> {
+        match Box::pin(self.driver.execute_operation(operation, options)).await {
             Ok(Some(response)) => Ok(response),
             Ok(None) => Err(unreadable(attempted, "the service did not answer", access)),
             Err(error) => Err(failure(&error, attempted, access)),
@@ -236,7 +241,8 @@ impl Containers for Cosmos {
         check_name(name)?;
         let delete = CosmosOperation::delete_database(self.account.database(name));
         let attempted = format!("delete database {name:?}");
-        self.account.call(delete, &attempted, Access::Write).await?;
+        // The second time it might be another one of this name.
+        self.account.call_with(delete, calls::once(), &attempted, Access::Write).await?;
         Ok(())
     }
 
@@ -375,18 +381,4 @@ pub(crate) fn single(response: CosmosResponse, attempted: &str, access: Access) 
 fn unsupported(attempted: String) -> Error {
     let reason = "Cosmos DB divides containers itself, when they grow or get more throughput";
     Error::new(ErrorKind::Unsupported, attempted).because(reason)
-}
-
-/// What holds for every call.
-fn operation_options(timeout: Duration) -> OperationOptions {
-    let mut options = OperationOptions::default();
-    // The SDK's own binary form would not bring back what a user wrote.
-    options.binary_encoding = Some(BinaryEncodingOptions::new().with_enabled(false));
-    options.content_response_on_write = Some(ContentResponseOnWrite::Enabled);
-    // A remote Millstream says then which commit an item is from; Azure does not know the header.
-    let wanted =
-        (HeaderName::from_static("x-millstream-item-lsn"), HeaderValue::from_static("true"));
-    options.custom_headers = Some([wanted].into());
-    options.end_to_end_latency_policy = Some(EndToEndOperationLatencyPolicy::new(timeout));
-    options
 }

@@ -4,6 +4,7 @@
 use async_trait::async_trait;
 use azure_data_cosmos_driver::CosmosResponse;
 use azure_data_cosmos_driver::models::CosmosOperation;
+use azure_data_cosmos_driver::options::OperationOptions;
 use millstream_core::{
     Action, Batch, BatchOutcome, CheckedBatch, CheckedOperation, Documents, Effect, Error,
     ErrorKind, Item, ItemId, Lsn, Operation, OperationResult, PageSize, PartitionKey, Result,
@@ -12,6 +13,7 @@ use millstream_core::{
 
 use crate::account::single;
 use crate::batch_wire::{self, FAILED_DEPENDENCY, ResultWire};
+use crate::calls;
 use crate::container::{OpenContainer, driver_key};
 use crate::failure::{Access, refused_operation, unreadable, was_tried_before};
 use crate::scan;
@@ -40,7 +42,9 @@ impl Documents for OpenContainer {
         let key = driver_key(&batch.partition_key)?;
         let operation = CosmosOperation::batch(self.reference.clone(), key)
             .with_body(batch_wire::encode(&batch));
-        let response = self.account.call(operation, &attempted, access).await?;
+        let is_repeatable = is_repeatable(&batch);
+        let options = if is_repeatable { OperationOptions::default() } else { calls::once() };
+        let response = self.account.call_with(operation, options, &attempted, access).await?;
         let lsn = newest(&response);
         let is_doubtful = access == Access::Write && was_tried_before(&response.diagnostics());
         let body = single(response, &attempted, access)?;
@@ -48,6 +52,10 @@ impl Documents for OpenContainer {
             serde_json::from_slice(&body).map_err(|error| unreadable(&attempted, error, access))?;
         refusal(&batch, &results)
             .map_err(|error| if is_doubtful { error.with_unknown_effect() } else { error })?;
+        if is_doubtful && !is_repeatable {
+            let reason = "it was sent again after an answer was lost, and may have been done twice";
+            return Err(unreadable(&attempted, reason, access));
+        }
         if results.len() != batch.operations.len() {
             return Err(unreadable(&attempted, "the answer has another number of results", access));
         }
@@ -151,4 +159,73 @@ fn attempted(batch: &CheckedBatch) -> String {
 fn access(batch: &CheckedBatch) -> Access {
     let only_reads = batch.operations.iter().all(|it| matches!(it.action, Action::Read));
     if only_reads { Access::Read } else { Access::Write }
+}
+
+/// Whether a batch may be sent again while nobody knows if it was done: it only reads, or, once it
+/// was done, one of its operations is refused and with it all of them.
+///
+/// Others would be done twice, or undo what somebody else has written in between.
+fn is_repeatable(batch: &CheckedBatch) -> bool {
+    let is_deleted = |id: &ItemId| {
+        let deletes = |it: &&CheckedOperation| matches!(it.action, Action::Delete);
+        batch.operations.iter().filter(deletes).any(|it| it.id == *id)
+    };
+    let is_refused_again = |it: &CheckedOperation| match it.action {
+        Action::Create(_) => !is_deleted(&it.id),
+        Action::Replace(_) | Action::Patch(_) | Action::Delete => it.if_match.is_some(),
+        // An upsert finds no etag to compare where the item is gone.
+        Action::Upsert(_) | Action::Read => false,
+    };
+    access(batch) == Access::Read || batch.operations.iter().any(is_refused_again)
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_core::{ContainerSettings, Etag, PartitionKeyDefinition, Patch, PatchOperation};
+
+    use super::*;
+
+    const BODY: &str = r#"{"id":"1","pk":"k"}"#;
+    const OTHER: &str = r#"{"id":"2","pk":"k"}"#;
+
+    fn id() -> ItemId {
+        ItemId::new("1").unwrap()
+    }
+
+    fn patch() -> Operation {
+        let increment = PatchOperation::increment("/n", 1).unwrap();
+        Operation::patch(id(), Patch::new(vec![increment]).unwrap())
+    }
+
+    fn known(operation: Operation) -> Operation {
+        operation.if_match(Etag::new("e"))
+    }
+
+    #[track_caller]
+    fn check(operations: impl IntoIterator<Item = Operation>, expected: bool) {
+        let settings = ContainerSettings::new(PartitionKeyDefinition::hash("/pk").unwrap());
+        let batch = operations.into_iter().fold(Batch::new("k"), Batch::with);
+        assert_eq!(is_repeatable(&batch.check(&settings).unwrap()), expected);
+    }
+
+    #[test]
+    fn what_is_refused_the_second_time_may_be_sent_again() {
+        check([Operation::read(id())], true);
+        check([Operation::create(BODY)], true);
+        check([known(Operation::replace(id(), BODY))], true);
+        check([known(patch())], true);
+        check([known(Operation::delete(id()))], true);
+        check([patch(), Operation::create(OTHER), Operation::upsert(OTHER)], true);
+    }
+
+    #[test]
+    fn what_would_be_done_twice_is_sent_once() {
+        check([patch()], false);
+        check([Operation::upsert(BODY)], false);
+        check([Operation::replace(id(), BODY)], false);
+        check([Operation::delete(id())], false);
+        check([known(Operation::upsert(BODY))], false);
+        check([known(Operation::read(id())), patch()], false);
+        check([Operation::create(BODY), Operation::delete(id())], false);
+    }
 }

@@ -50,6 +50,7 @@ mod account;
 mod address;
 mod batch_wire;
 mod body;
+mod calls;
 mod container;
 mod definition;
 mod documents;

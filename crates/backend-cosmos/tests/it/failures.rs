@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
+use futures_lite::stream::once;
 use millstream_backend_cosmos::{Address, Cosmos, CosmosOptions};
 use millstream_core::memory::Memory;
 use millstream_core::{
     Batch, Container, ContainerName, ContainerSettings, Containers, Effect, Error, ErrorKind,
-    FeedMode, ItemId, KeyRange, Operation, PageSize, PartitionKeyDefinition, StartFrom,
-    SystemClock,
+    FeedMode, ItemId, KeyRange, Operation, PageSize, PartitionKeyDefinition, Patch, PatchOperation,
+    StartFrom, SystemClock,
 };
 use millstream_gateway::{Server, Tls};
 use tokio::net::TcpListener;
@@ -27,6 +29,9 @@ const LOSE: u16 = 1;
 
 /// The next batch is served, but its answer is that nobody knows; then all is served.
 const LOSE_ONE: u16 = 2;
+
+/// The next batch is served, but its answer breaks off; then all is served.
+const BREAK_ONE: u16 = 3;
 
 /// A gateway that does not always do what it is asked for, and a container behind it.
 struct Unreliable {
@@ -56,10 +61,20 @@ impl Unreliable {
         Self { _serving: serving, container, mood }
     }
 
-    async fn create(&self, id: &str) -> Result<(), Error> {
-        let body = format!(r#"{{"id":"{id}","pk":"k"}}"#);
-        let batch = Batch::new("k").with(Operation::create(body));
+    async fn commit(&self, operation: Operation) -> Result<(), Error> {
+        let batch = Batch::new("k").with(operation);
         self.container.documents.commit(batch).await.map(|_| ())
+    }
+
+    async fn create(&self, id: &str) -> Result<(), Error> {
+        self.commit(Operation::create(format!(r#"{{"id":"{id}","pk":"k"}}"#))).await
+    }
+
+    /// How often an item that began at 0 was increased.
+    async fn count(&self, id: &ItemId) -> u64 {
+        let item = self.container.documents.read(&"k".into(), id).await.unwrap().unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&item.body).unwrap();
+        body["count"].as_u64().unwrap()
     }
 
     async fn has(&self, id: &str) -> bool {
@@ -79,6 +94,11 @@ async fn moody(mood: Arc<AtomicU16>, request: Request, next: Next) -> Response {
         shared.store(SERVE, Ordering::SeqCst);
         next.run(request).await;
         mood = 503;
+    } else if mood == BREAK_ONE {
+        shared.store(SERVE, Ordering::SeqCst);
+        next.run(request).await;
+        let broken = std::io::Error::other("the answer breaks off");
+        return Response::new(Body::from_stream(once(Err::<String, _>(broken))));
     } else if mood == LOSE {
         next.run(request).await;
         return std::future::pending().await;
@@ -114,6 +134,27 @@ fn a_commit_that_meets_its_own_first_attempt_may_have_happened() {
         assert!(service.has("1").await, "it did happen");
         let error = service.create("1").await.unwrap_err();
         assert_eq!((error.kind(), error.effect()), (ErrorKind::AlreadyExists, Effect::None));
+    });
+}
+
+#[test]
+fn a_commit_that_would_count_twice_is_sent_once() {
+    block_on(async {
+        let service = Unreliable::new().await;
+        let body = r#"{"id":"1","pk":"k","count":0}"#;
+        service.commit(Operation::create(body)).await.unwrap();
+        let id = ItemId::new("1").unwrap();
+        let increase = PatchOperation::increment("/count", 1).unwrap();
+        let increase = Operation::patch(id.clone(), Patch::new(vec![increase]).unwrap());
+        service.mood.store(LOSE_ONE, Ordering::SeqCst);
+        let error = service.commit(increase.clone()).await.unwrap_err();
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::Unknown));
+        assert_eq!(service.count(&id).await, 1, "it did happen");
+        // Here the SDK sends it again whatever it is told.
+        service.mood.store(BREAK_ONE, Ordering::SeqCst);
+        let error = service.commit(increase).await.unwrap_err();
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::Unknown));
+        assert!(1 < service.count(&id).await, "it did happen");
     });
 }
 
