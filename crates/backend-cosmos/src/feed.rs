@@ -4,14 +4,12 @@
 //! request for one range, whose position is its `etag`: a lease has one range, and
 //! the position of a range that was split must work for each of its parts.
 
-use std::time::{Duration, SystemTime};
-
 use async_trait::async_trait;
 use azure_data_cosmos_driver::CosmosResponse;
 use azure_data_cosmos_driver::models::{CosmosOperation, Precondition};
 use millstream_core::{
     Change, ChangeFeed, ChangeKind, Continuation, Error, ErrorKind, FeedMode, FeedPage, KeyRange,
-    Lsn, PageSize, RangeInfo, Result, StartFrom, Timestamp,
+    Lsn, PageSize, RangeInfo, Result, StartFrom,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -24,6 +22,8 @@ use crate::position::{Position, check_mode};
 use crate::scan::item_count;
 
 const NOT_MODIFIED: u16 = 304;
+/// Most requests for one page; only what was committed in one second is passed over.
+const REQUESTS_MAX: usize = 32;
 
 #[async_trait]
 impl ChangeFeed for OpenContainer {
@@ -61,27 +61,37 @@ impl ChangeFeed for OpenContainer {
         let container = self.info.resource_id.incarnation();
         let position = Position::parse(after, container)?;
         self.check_one_range(keys, false).await?;
-        let response = self.request(keys, &position, size).await?;
-        let newest = newest(&response);
-        let continuation = position.reached(etag(&response)?).to_continuation(container)?;
-        let changes = if u16::from(response.status().status_code()) == NOT_MODIFIED {
-            Vec::new()
-        } else {
-            self.changes(response, keys)?
-        };
-        let last = changes.last().map_or(Lsn::ZERO, |it| it.lsn);
-        Ok(FeedPage { changes, continuation, newest: newest.max(last) })
+        let mut answer = self.answer(keys, &position, size).await?;
+        for _ in 1..REQUESTS_MAX {
+            if !answer.changes.is_empty() || answer.is_empty {
+                break;
+            }
+            answer = self.answer(keys, &answer.position, size).await?;
+        }
+        let continuation = answer.position.to_continuation(container)?;
+        Ok(FeedPage { changes: answer.changes, continuation, newest: answer.newest })
     }
 
     async fn wait(&self, keys: &KeyRange, after: &Continuation) -> Result<()> {
+        let position = Position::parse(after, self.info.resource_id.incarnation())?;
         loop {
-            let page = self.read(keys, after, PageSize::items(1)).await?;
-            if !page.changes.is_empty() {
+            self.check_one_range(keys, false).await?;
+            if !self.answer(keys, &position, PageSize::items(1)).await?.is_empty {
                 return Ok(());
             }
             self.account.clock.sleep(self.account.options.poll_interval_value()).await;
         }
     }
+}
+
+/// What the service said to one request.
+struct Answer {
+    /// Without those of before the reader's time.
+    changes: Vec<Change>,
+    position: Position,
+    newest: Lsn,
+    /// Whether there was nothing at all.
+    is_empty: bool,
 }
 
 impl OpenContainer {
@@ -114,14 +124,29 @@ impl OpenContainer {
             operation = operation.with_precondition(Precondition::if_none_match(etag.clone()));
         }
         // Sent again with every page, because after a merge the number alone says too little.
-        if let Some(time) = position.since {
-            operation = operation.with_if_modified_since(http_date(time));
+        if let Some(date) = position.if_modified_since() {
+            operation = operation.with_if_modified_since(date);
         }
         let response = self.account.call(operation, &attempted, Access::Read).await?;
         // If the range was split meanwhile, the SDK has gone on with its parts, and this page is of
         // one of them only.
         self.check_one_range(keys, false).await?;
         Ok(response)
+    }
+
+    async fn answer(&self, keys: &KeyRange, after: &Position, size: PageSize) -> Result<Answer> {
+        let response = self.request(keys, after, size).await?;
+        let newest = newest(&response);
+        let position = after.reached(etag(&response)?);
+        let mut changes = if u16::from(response.status().status_code()) == NOT_MODIFIED {
+            Vec::new()
+        } else {
+            self.changes(response, keys)?
+        };
+        let is_empty = changes.is_empty();
+        let last = changes.last().map_or(Lsn::ZERO, |it| it.lsn);
+        changes.retain(|it| position.wants(it.committed_at));
+        Ok(Answer { changes, position, newest: newest.max(last), is_empty })
     }
 
     fn changes(&self, response: CosmosResponse, keys: &KeyRange) -> Result<Vec<Change>> {
@@ -174,10 +199,4 @@ struct MetadataWire {
 fn etag(response: &CosmosResponse) -> Result<String> {
     let etag = response.headers().etag.as_ref().map(ToString::to_string);
     etag.ok_or_else(|| unreadable("read the feed", "a page has no etag", Access::Read))
-}
-
-/// The whole second in which the time lies; a reader may see a little more, never less.
-fn http_date(time: Timestamp) -> String {
-    let since = Duration::from_secs(time.as_millis() / 1000);
-    httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + since)
 }

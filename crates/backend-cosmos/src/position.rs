@@ -1,11 +1,15 @@
 //! Where a reader of the feed is.
 
+use std::time::{Duration, SystemTime};
+
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use millstream_core::{Continuation, Cursor, Error, ErrorKind, FeedMode, Lsn, Result, Timestamp};
 
 /// What a continuation begins with whose `etag` is not a number.
 const OPAQUE: &str = "e1.";
+/// The last second that HTTP has a date for.
+const SECONDS_MAX: u64 = 253_402_300_799;
 
 /// A place in the feed of one range: the `etag` of the last page, none at the beginning, and the
 /// time the reader started from.
@@ -25,6 +29,23 @@ impl Position {
         let is_back = number(&etag).is_some_and(|it| Some(it) < before);
         let etag = if is_back { self.etag.clone() } else { Some(etag) };
         Self { etag, since: self.since }
+    }
+
+    /// The date to ask for, so that everything comes that was committed at the time or later.
+    ///
+    /// Azure shows what is later than the date, a Millstream also what is of that second. So it is
+    /// the second before; what is too old is sorted out by [`Position::wants`].
+    pub(crate) fn if_modified_since(&self) -> Option<String> {
+        let before = (self.since?.as_millis() / 1000).checked_sub(1)?.min(SECONDS_MAX);
+        Some(httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(before)))
+    }
+
+    /// Whether a change is not from before the time the reader started from.
+    ///
+    /// The service tells whole seconds: a reader may see a little more, never less.
+    pub(crate) fn wants(&self, committed_at: Timestamp) -> bool {
+        let second = |it: Timestamp| it.as_millis() / 1000;
+        self.since.is_none_or(|since| second(since) <= second(committed_at))
     }
 
     pub(crate) fn to_continuation(&self, container: u64) -> Result<Continuation> {
@@ -129,6 +150,26 @@ mod tests {
         assert_eq!(at("\"12\"").reached("\"13\"".to_owned()), at("\"13\""));
         assert_eq!(at("\"12\"").reached("\"3\"".to_owned()), at("\"12\""));
         assert_eq!(at("x").reached("y".to_owned()), at("y"));
+    }
+
+    #[track_caller]
+    fn check_since(since: u64, date: Option<&str>, unwanted: u64, wanted: u64) {
+        let position = position(None, Some(since));
+        assert_eq!(position.if_modified_since().as_deref(), date);
+        let wants = |millis: u64| position.wants(Timestamp::from_millis(millis));
+        assert!(wants(wanted) && (unwanted == wanted || !wants(unwanted)), "{since}");
+    }
+
+    #[test]
+    fn a_start_at_a_time_begins_with_its_second() {
+        let late = Some("Fri, 31 Dec 9999 23:59:59 GMT");
+        check_since(0, None, 0, 0);
+        check_since(999, None, 0, 0);
+        check_since(1_000, Some("Thu, 01 Jan 1970 00:00:00 GMT"), 999, 1_000);
+        check_since(7_500, Some("Thu, 01 Jan 1970 00:00:06 GMT"), 6_000, 7_000);
+        check_since(253_402_300_800_000, late, 253_402_300_799_999, 253_402_300_800_000);
+        check_since(u64::MAX, late, 253_402_300_800_000, u64::MAX);
+        assert_eq!(position(None, None).if_modified_since(), None);
     }
 
     #[test]

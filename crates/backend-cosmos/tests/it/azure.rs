@@ -1,0 +1,108 @@
+//! What Azure does otherwise than a Millstream, played by something in between.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::Request;
+use axum::http::HeaderValue;
+use axum::http::header::IF_MODIFIED_SINCE;
+use axum::middleware::{Next, from_fn};
+use axum::response::Response;
+use millstream_core::memory::Memory;
+use millstream_core::{
+    Batch, Container, ContainerName, ContainerSettings, Containers, FeedMode, KeyRange,
+    ManualClock, Operation, PageSize, PartitionKeyDefinition, StartFrom, SystemClock, TimeToLive,
+    Timestamp,
+};
+
+use crate::gateway::{Serving, block_on};
+
+const SECOND_MILLIS: u64 = 1_700_000_000_000;
+
+fn memory() -> Arc<Memory> {
+    Arc::new(Memory::new(Arc::new(SystemClock::default())))
+}
+
+fn settings() -> ContainerSettings {
+    let key = PartitionKeyDefinition::hash("/pk").unwrap();
+    ContainerSettings::new(key).default_ttl(TimeToLive::Never)
+}
+
+fn named(container: &str) -> ContainerName {
+    ContainerName::new("shop", container).unwrap()
+}
+
+async fn connect(serving: &Serving) -> Container {
+    let cosmos = serving.connect().await;
+    cosmos.create_database("shop").await.unwrap();
+    cosmos.create(&named("data"), settings()).await.unwrap();
+    cosmos.open(&named("data")).await.unwrap()
+}
+
+async fn create(container: &Container, id: &str) {
+    let body = format!(r#"{{"id":"{id}","pk":"k"}}"#);
+    let batch = Batch::new("k").with(Operation::create(body));
+    container.documents.commit(batch).await.unwrap();
+}
+
+/// The ids of what a reader finds who starts there.
+async fn ids_from(container: &Container, from: StartFrom) -> Vec<String> {
+    let (feed, keys) = (&container.feed, KeyRange::all());
+    let mut place = feed.start(&keys, from, FeedMode::LatestVersion).await.unwrap();
+    let mut found = Vec::new();
+    loop {
+        let page = feed.read(&keys, &place, PageSize::items(1)).await.unwrap();
+        if page.changes.is_empty() && page.continuation == place {
+            return found;
+        }
+        place = page.continuation;
+        found.extend(page.changes.into_iter().map(|it| it.id.to_string()));
+    }
+}
+
+/// On Azure a commit of the second that is asked for does not count.
+async fn later_only(mut request: Request, next: Next) -> Response {
+    if let Some(date) = request.headers_mut().get_mut(IF_MODIFIED_SINCE) {
+        let since = httpdate::parse_http_date(date.to_str().unwrap()).unwrap();
+        let since = httpdate::fmt_http_date(since + Duration::from_secs(1));
+        *date = HeaderValue::from_str(&since).unwrap();
+    }
+    next.run(request).await
+}
+
+#[test]
+fn a_start_at_a_time_loses_nothing_of_its_second() {
+    block_on(async {
+        for is_azure in [true, false] {
+            let clock = Arc::new(ManualClock::starting_at(Timestamp::from_millis(SECOND_MILLIS)));
+            let memory = Arc::new(Memory::new(clock.clone()));
+            let serving = Serving::changed(memory, |router| match is_azure {
+                true => router.layer(from_fn(later_only)),
+                false => router,
+            });
+            let serving = serving.await;
+            let container = connect(&serving).await;
+            create(&container, "before").await;
+            clock.advance(Duration::from_millis(1_500));
+            create(&container, "within").await;
+            clock.advance(Duration::from_secs(1));
+            create(&container, "after").await;
+            for millis in [1_000, 1_500, 1_999] {
+                let from = StartFrom::Time(Timestamp::from_millis(SECOND_MILLIS + millis));
+                let found = ids_from(&container, from).await;
+                assert_eq!(found, ["within", "after"], "from {millis}, on Azure: {is_azure}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_start_at_a_time_beyond_all_dates_is_a_start() {
+    block_on(async {
+        let serving = Serving::over(memory()).await;
+        let container = connect(&serving).await;
+        create(&container, "1").await;
+        let from = StartFrom::Time(Timestamp::from_millis(u64::MAX));
+        assert_eq!(ids_from(&container, from).await, Vec::<String>::new());
+    });
+}
