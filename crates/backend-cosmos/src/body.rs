@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use millstream_core::{Etag, Lsn, Timestamp};
+use millstream_core::{Etag, ItemId, Lsn, TimeToLive, Timestamp};
 use serde::Deserializer;
 use serde::de::{MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -16,6 +16,8 @@ const ADDED: [&str; 6] = ["_rid", "_self", "_etag", "_attachments", "_ts", "_lsn
 pub(crate) struct Shown {
     /// What the user wrote, as far as the service kept it.
     pub(crate) body: Bytes,
+    pub(crate) id: Option<ItemId>,
+    pub(crate) ttl: Option<TimeToLive>,
     pub(crate) etag: Option<Etag>,
     pub(crate) written_at: Option<Timestamp>,
     /// Only the feed says it.
@@ -24,17 +26,23 @@ pub(crate) struct Shown {
 
 /// Takes apart what the user wrote and what the service added.
 ///
-/// Only the properties of the service are cut out; every other byte stays as it came.
+/// Only the properties of the service are cut out; every other byte stays as it came. What the
+/// service took is not checked by our rules: one item must not keep readers from all others.
 pub(crate) fn take_apart(text: &str) -> Result<Shown, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let members = deserializer.deserialize_map(Members)?;
     deserializer.end()?;
     let find = |name: &str| members.iter().rev().find(|it| it.name == name).map(|it| it.value);
+    let id: Option<String> = parse(find("id"))?;
+    // The service lets it be anything, and does nothing where it makes no sense.
+    let ttl = find("ttl").and_then(|it| it.get().parse().ok());
     let etag: Option<String> = parse(find("_etag"))?;
     let seconds: Option<u64> = parse(find("_ts"))?;
     let lsn: Option<u64> = parse(find("_lsn"))?;
     Ok(Shown {
         body: without_added(text, &members).into(),
+        id: id.map(ItemId::stored),
+        ttl: ttl.and_then(|it| TimeToLive::new(it).ok()),
         etag: etag.map(Etag::new),
         written_at: seconds.map(|it| Timestamp::from_millis(it.saturating_mul(1000))),
         lsn: lsn.map(Lsn::new),
@@ -142,9 +150,28 @@ mod tests {
         assert_eq!((shown.etag, shown.written_at, shown.lsn), (None, None, None));
     }
 
+    #[track_caller]
+    fn check_shown(text: &str, id: Option<&str>, ttl: Option<i64>) {
+        let shown = take_apart(text).unwrap();
+        assert_eq!(shown.id.as_ref().map(ItemId::as_str), id);
+        assert_eq!(shown.ttl, ttl.map(|it| TimeToLive::new(it).unwrap()));
+    }
+
+    #[test]
+    fn items_that_only_the_service_takes_are_read() {
+        check_shown(r#"{"id":"1","ttl":60}"#, Some("1"), Some(60));
+        check_shown(r#"{"id":"a/b\\c","ttl":-1}"#, Some("a/b\\c"), Some(-1));
+        for ttl in ["null", "0", "-2", "1.5", "\"x\"", "{}", "99999999999", "1e400"] {
+            check_shown(&format!(r#"{{"ttl":{ttl},"id":"\u0031"}}"#), Some("1"), None);
+        }
+        check_shown(r#"{"half":"\ud800","id":""}"#, Some(""), None);
+        check_shown("{}", None, None);
+    }
+
     #[test]
     fn what_is_no_item_is_refused() {
-        for text in ["", "[]", "{", "{\"a\":1}x", r#"{"_ts":"x"}"#, r#"{"_etag":1}"#] {
+        for text in ["", "[]", "{", "{\"a\":1}x", r#"{"_ts":"x"}"#, r#"{"_etag":1}"#, r#"{"id":1}"#]
+        {
             assert!(take_apart(text).is_err(), "{text}");
         }
     }

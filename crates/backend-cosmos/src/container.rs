@@ -7,7 +7,7 @@ use azure_data_cosmos_driver::models::{
     PartitionKeyValue,
 };
 use millstream_core::{
-    ContainerInfo, ContainerSettings, Envelope, Error, Item, KeyRange, Lsn, PartitionKey,
+    ContainerInfo, ContainerSettings, Error, Item, KeyRange, Lsn, PartitionKey,
     PartitionKeyComponent, Result, TimeToLive, Timestamp,
 };
 
@@ -41,16 +41,15 @@ impl OpenContainer {
     pub(crate) fn item(&self, text: &str, lsn: Lsn, attempted: &str) -> Result<Item> {
         let strange = |reason: &str| unreadable(attempted, reason.to_owned(), Access::Read);
         let shown = take_apart(text).map_err(|error| unreadable(attempted, error, Access::Read))?;
-        let envelope = Envelope::scan(&shown.body)?;
         let written_at = shown.written_at.ok_or_else(|| strange("an item has no _ts"))?;
         Ok(Item {
             partition_key: self.settings().partition_key.extract(&shown.body)?,
             etag: shown.etag.ok_or_else(|| strange("an item has no _etag"))?,
             lsn: shown.lsn.unwrap_or(lsn),
             written_at,
-            expires_at: self.expires_at(envelope.ttl, written_at),
+            expires_at: self.expires_at(shown.ttl, written_at),
             sequence: None,
-            id: envelope.id,
+            id: shown.id.ok_or_else(|| strange("an item has no id"))?,
             body: shown.body,
         })
     }

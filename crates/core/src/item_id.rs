@@ -6,7 +6,8 @@ use crate::json::excerpt;
 
 /// What names an item within its logical partition.
 ///
-/// 1 to 1023 bytes without `/` and `\`, which Cosmos DB keeps for paths.
+/// 1 to 1023 bytes without `/` and `\`, which Cosmos DB keeps for paths. Only an item that exists
+/// already may have another one ([`ItemId::stored`]).
 ///
 /// ```
 /// use millstream_core::ItemId;
@@ -38,6 +39,21 @@ impl ItemId {
             return Ok(Self(id.to_owned()));
         };
         Err(Error::invalid(format!("use {:?} as an item id", excerpt(id)), reason))
+    }
+
+    /// Takes an id of an item that exists, whatever it is.
+    ///
+    /// Azure Cosmos DB lets items be created whose id has `/` or `\`. They have to be read, and can
+    /// be removed; a new item never gets such an id.
+    ///
+    /// ```
+    /// use millstream_core::ItemId;
+    ///
+    /// assert_eq!(ItemId::stored("orders/17").as_str(), "orders/17");
+    /// ```
+    #[must_use]
+    pub fn stored(id: impl Into<String>) -> Self {
+        Self(id.into())
     }
 
     /// The id as text.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::Request;
 use axum::http::HeaderValue;
 use axum::http::header::IF_MODIFIED_SINCE;
@@ -11,12 +12,13 @@ use axum::response::Response;
 use millstream_core::memory::Memory;
 use millstream_core::{
     Batch, Container, ContainerName, ContainerSettings, Containers, FeedMode, KeyRange,
-    ManualClock, Operation, PageSize, PartitionKeyDefinition, StartFrom, SystemClock, TimeToLive,
-    Timestamp,
+    ManualClock, Operation, PageSize, PartitionKeyDefinition, ScanScope, StartFrom, SystemClock,
+    TimeToLive, Timestamp,
 };
 
 use crate::gateway::{Serving, block_on};
 
+const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 const SECOND_MILLIS: u64 = 1_700_000_000_000;
 
 fn memory() -> Arc<Memory> {
@@ -104,5 +106,50 @@ fn a_start_at_a_time_beyond_all_dates_is_a_start() {
         create(&container, "1").await;
         let from = StartFrom::Time(Timestamp::from_millis(u64::MAX));
         assert_eq!(ids_from(&container, from).await, Vec::<String>::new());
+    });
+}
+
+/// Bodies as Azure has them, which takes any id and any `ttl`; texts of the same length.
+const SPELLINGS: [(&str, &str); 2] =
+    [(r#""id":"a-b""#, r#""id":"a/b""#), (r#""ttl":12345"#, r#""ttl":"old""#)];
+
+async fn strange_items(request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = respelled(body, |(ours, azure)| (azure, ours)).await;
+    let answer = next.run(Request::from_parts(parts, body.into())).await;
+    let (parts, body) = answer.into_parts();
+    Response::from_parts(parts, respelled(body, |spelling| spelling).await.into())
+}
+
+async fn respelled<'a>(
+    body: Body,
+    order: impl Fn((&'a str, &'a str)) -> (&'a str, &'a str),
+) -> Bytes {
+    let body = to_bytes(body, BODY_BYTES_MAX).await.unwrap();
+    let Ok(text) = std::str::from_utf8(&body) else { return body };
+    let respell = |text: String, (from, to)| text.replace(from, to);
+    SPELLINGS.into_iter().map(order).fold(text.to_owned(), respell).into()
+}
+
+#[test]
+fn items_that_only_azure_takes_keep_nobody_from_the_others() {
+    block_on(async {
+        let serving = Serving::changed(memory(), |router| router.layer(from_fn(strange_items)));
+        let serving = serving.await;
+        let container = connect(&serving).await;
+        let strange = r#"{"id":"a-b","pk":"k","ttl":12345}"#;
+        let batch = Batch::new("k").with(Operation::create(strange));
+        container.documents.commit(batch).await.unwrap();
+        create(&container, "fine").await;
+        assert_eq!(ids_from(&container, StartFrom::Beginning).await, ["a/b", "fine"]);
+        let (documents, all) = (&container.documents, ScanScope::Keys(KeyRange::all()));
+        let items = documents.scan(&all, None, PageSize::default()).await.unwrap().items;
+        let [strange, _] = items.as_slice() else { panic!("two items") };
+        assert_eq!((strange.id.as_str(), strange.expires_at), ("a/b", None));
+        let read = documents.read(&"k".into(), &strange.id).await.unwrap();
+        assert_eq!(read.as_ref(), Some(strange));
+        let batch = Batch::new("k").with(Operation::delete(strange.id.clone()));
+        documents.commit(batch).await.unwrap();
+        assert_eq!(ids_from(&container, StartFrom::Beginning).await, ["fine"]);
     });
 }
