@@ -71,11 +71,14 @@ impl Cosmos {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let attempted = format!("connect to {}", address.endpoint());
         let failed = |error| failure(&error, attempted.clone(), Access::Read);
-        let runtime = CosmosDriverRuntime::builder().build().await.map_err(failed)?;
+        let timeout = options.call_timeout_value();
+        let connections = calls::connections(timeout).map_err(failed)?;
+        let runtime = CosmosDriverRuntime::builder().with_connection_pool(connections);
+        let runtime = runtime.build().await.map_err(failed)?;
         let key = address.key().to_owned();
         let reference = AccountReference::with_account_key(address.url().clone(), key);
         let driver = DriverOptions::builder(reference.clone())
-            .with_operation_options(calls::for_all(options.call_timeout_value()))
+            .with_operation_options(calls::for_all(timeout))
             .build();
         let driver = Box::pin(runtime.create_driver(driver)).await.map_err(failed)?;
         Ok(Self { account: Arc::new(Account { driver, reference, clock, options }) })

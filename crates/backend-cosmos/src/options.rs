@@ -29,9 +29,10 @@ impl CosmosOptions {
         self
     }
 
-    /// How long a call may take, with all the attempts that the SDK makes.
+    /// How long a call may take, with all the attempts that the SDK makes; one alone as well.
     ///
-    /// A commit that is given up may have happened. Default: 30 s.
+    /// A commit that is given up may have happened. Half of it is for waiting while the service
+    /// says that it is too much (429). Default: 30 s.
     #[must_use]
     pub fn call_timeout(mut self, value: Duration) -> Self {
         self.call_timeout = value;

@@ -33,6 +33,9 @@ const LOSE_ONE: u16 = 2;
 /// The next batch is served, but its answer breaks off; then all is served.
 const BREAK_ONE: u16 = 3;
 
+/// Every batch is too much, which takes a moment to be said.
+const THROTTLE: u16 = 4;
+
 /// A gateway that does not always do what it is asked for, and a container behind it.
 struct Unreliable {
     _serving: Serving,
@@ -103,9 +106,15 @@ async fn moody(mood: Arc<AtomicU16>, request: Request, next: Next) -> Response {
         next.run(request).await;
         return std::future::pending().await;
     }
-    let status = axum::http::StatusCode::from_u16(mood).unwrap();
+    let (status, retry_after) = if mood == THROTTLE {
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        (429, "700")
+    } else {
+        (mood, "3")
+    };
+    let status = axum::http::StatusCode::from_u16(status).unwrap();
     let body = r#"{"code":"Refused","message":"not today"}"#;
-    (status, [("x-ms-retry-after-ms", "3")], body).into_response()
+    (status, [("x-ms-retry-after-ms", retry_after)], body).into_response()
 }
 
 #[test]
@@ -178,6 +187,17 @@ fn what_the_service_refuses_has_not_happened() {
         }
         service.mood.store(SERVE, Ordering::SeqCst);
         assert!(!service.has("1").await);
+    });
+}
+
+#[test]
+fn too_much_for_a_long_time_is_told_as_such() {
+    block_on(async {
+        let service = Unreliable::new().await;
+        service.mood.store(THROTTLE, Ordering::SeqCst);
+        let error = service.create("1").await.unwrap_err();
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Overloaded, Effect::None));
+        assert_eq!(error.retry_after(), Some(Duration::from_millis(700)));
     });
 }
 
