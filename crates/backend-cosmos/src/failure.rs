@@ -3,6 +3,7 @@
 use std::error::Error as _;
 use std::time::Duration;
 
+use azure_data_cosmos_driver::diagnostics::RequestSentStatus;
 use azure_data_cosmos_driver::{CosmosError, DiagnosticsContext, RequestDiagnostics};
 use millstream_core::{Error, ErrorKind};
 use serde::Deserialize;
@@ -20,12 +21,18 @@ const CONTAINER_MISMATCH: u16 = 1024;
 const SESSION_NOT_AVAILABLE: u16 = 1002;
 /// Another region takes the writes now.
 const WRITE_FORBIDDEN: u16 = 3;
+/// The account is not in this region any more.
+const ACCOUNT_NOT_FOUND: u16 = 1008;
 /// No connection, so nothing was sent.
 const CONNECTION_FAILED: u16 = 20010;
 /// No address, so nothing was sent.
 const DNS_FAILED: u16 = 20012;
-/// No common protocol, so nothing was sent.
-const HTTP2_INCOMPATIBLE: u16 = 20015;
+/// What an attempt that failed in HTTP/2 itself is called in diagnostics.
+const HTTP2_FAILED: &str = "503/20015";
+/// What the SDK makes of the last 404/1002, 403/3 or 403/1008.
+const SESSION_NOT_REACHED: u16 = 20310;
+const NO_WRITE_REGION: u16 = 20311;
+const NO_REGION: u16 = 20312;
 /// Statuses that the SDK makes up itself begin here.
 const OF_CLIENT_MIN: u16 = 20_000;
 /// Statuses from here on tell of a failure.
@@ -46,10 +53,10 @@ pub(crate) fn failure(error: &CosmosError, attempted: impl Into<String>, access:
     let sub = status.sub_status().map_or(0, |it| it.value());
     let headers = error.response().map(|it| it.headers());
     let retry_after = headers.and_then(|it| it.retry_after_ms).map(Duration::from_millis);
-    let message = message(error);
-    let error_of_last = decide(code, sub, attempted, access, retry_after).because(message);
-    let is_doubtful = error.diagnostics().is_some_and(|it| was_tried_before(&it));
-    if is_doubtful && access == Access::Write {
+    let (kind, is_certain) = kind(code, sub);
+    let error_of_last = refused(kind, attempted, retry_after).because(message(error));
+    let is_certain = error.diagnostics().map_or(is_certain, |it| is_without_effect(&history(&it)));
+    if !is_certain && access == Access::Write {
         return error_of_last.with_unknown_effect();
     }
     error_of_last
@@ -60,20 +67,67 @@ pub(crate) fn failure(error: &CosmosError, attempted: impl Into<String>, access:
 /// It repeats writes by itself. Then the last answer may be about what an earlier attempt did: an
 /// item that exists may be ours.
 pub(crate) fn was_tried_before(diagnostics: &DiagnosticsContext) -> bool {
-    let requests = diagnostics.requests();
-    let lost_on_the_way = |it: &RequestDiagnostics| {
-        it.failed_transport_shards().iter().any(|it| it.request_sent().may_have_been_sent())
+    is_repeated(&history(diagnostics))
+}
+
+/// What the SDK tells of the requests it made for one call.
+struct History {
+    attempts: Vec<Attempt>,
+    /// Whether it left some out.
+    has_gaps: bool,
+}
+
+/// One request, as far as its end is known.
+#[derive(Clone, Copy)]
+struct Attempt {
+    code: u16,
+    sub: u16,
+    may_have_been_sent: bool,
+    /// Whether it may have been sent before, over a connection that broke.
+    was_sent_before: bool,
+}
+
+impl Attempt {
+    /// Whether it may have changed something.
+    fn is_open(self) -> bool {
+        let is_certain = kind(self.code, self.sub).1;
+        self.was_sent_before || self.may_have_been_sent && !is_certain
+    }
+}
+
+fn history(diagnostics: &DiagnosticsContext) -> History {
+    let attempt = |it: &RequestDiagnostics| {
+        let mut broken = it.failed_transport_shards().iter();
+        Attempt {
+            code: u16::from(it.status().status_code()),
+            sub: it.status().sub_status().map_or(0, |it| it.value()),
+            may_have_been_sent: may_have_been_sent(it.request_sent(), it.error()),
+            was_sent_before: broken
+                .any(|it| may_have_been_sent(it.request_sent(), Some(it.error()))),
+        }
     };
-    let is_open = |it: &RequestDiagnostics| {
-        let status = it.status();
-        let code = u16::from(status.status_code());
-        let sub = status.sub_status().map_or(0, |it| it.value());
-        it.request_sent().may_have_been_sent() && REFUSED_MIN <= code && !kind(code, sub).1
-    };
-    let earlier = requests.split_last().map(|(_, earlier)| earlier).unwrap_or_default();
-    diagnostics.retained_request_count() < diagnostics.request_count()
-        || requests.iter().any(lost_on_the_way)
-        || earlier.iter().any(is_open)
+    let has_gaps = diagnostics.retained_request_count() < diagnostics.request_count();
+    History { attempts: diagnostics.requests().iter().map(attempt).collect(), has_gaps }
+}
+
+/// Whether the service may have got it.
+///
+/// The SDK takes an attempt for one that was not sent if HTTP/2 itself failed. But who is at the
+/// other end, or in between, may break off that way after it has read the request.
+fn may_have_been_sent(sent: RequestSentStatus, error: Option<&str>) -> bool {
+    sent.may_have_been_sent() || error.is_some_and(|it| it.starts_with(HTTP2_FAILED))
+}
+
+/// Whether nothing of what was sent can have changed anything.
+fn is_without_effect(history: &History) -> bool {
+    !history.has_gaps && !history.attempts.iter().any(|it| it.is_open())
+}
+
+fn is_repeated(history: &History) -> bool {
+    let earlier = history.attempts.split_last().map(|(_, earlier)| earlier).unwrap_or_default();
+    history.has_gaps
+        || history.attempts.iter().any(|it| it.was_sent_before)
+        || earlier.iter().any(|it| REFUSED_MIN <= it.code && it.is_open())
 }
 
 /// The error of one operation of a batch, without a cause.
@@ -84,7 +138,7 @@ pub(crate) fn refused_operation(
     retry_after: Option<Duration>,
 ) -> Error {
     // A batch that was refused as a whole has changed nothing.
-    decide(code, sub, attempted, Access::Read, retry_after)
+    refused(kind(code, sub).0, attempted, retry_after)
 }
 
 /// An answer that is not what the protocol says.
@@ -100,29 +154,21 @@ pub(crate) fn unreadable(
     }
 }
 
-fn decide(
-    code: u16,
-    sub: u16,
-    attempted: impl Into<String>,
-    access: Access,
-    retry_after: Option<Duration>,
-) -> Error {
-    let (kind, is_certain) = kind(code, sub);
-    let mut error = Error::new(kind, attempted);
-    if let Some(wait) = retry_after {
-        error = error.with_retry_after(wait);
+fn refused(kind: ErrorKind, attempted: impl Into<String>, retry_after: Option<Duration>) -> Error {
+    let error = Error::new(kind, attempted);
+    match retry_after {
+        Some(wait) => error.with_retry_after(wait),
+        None => error,
     }
-    if !is_certain && access == Access::Write {
-        error = error.with_unknown_effect();
-    }
-    error
 }
 
 /// What the caller can do, and whether it is certain that nothing happened.
 fn kind(code: u16, sub: u16) -> (ErrorKind, bool) {
     match (code, sub) {
         (400, CONTAINER_MISMATCH) => (ErrorKind::NotFound, true),
-        (403, WRITE_FORBIDDEN) | (404, SESSION_NOT_AVAILABLE) => (ErrorKind::Unavailable, true),
+        (403, WRITE_FORBIDDEN | ACCOUNT_NOT_FOUND) | (404, SESSION_NOT_AVAILABLE) => {
+            (ErrorKind::Unavailable, true)
+        }
         (404, _) => (ErrorKind::NotFound, true),
         (405 | 501, _) => (ErrorKind::Unsupported, true),
         (409, _) => (ErrorKind::AlreadyExists, true),
@@ -131,7 +177,8 @@ fn kind(code: u16, sub: u16) -> (ErrorKind, bool) {
         (413, _) => (ErrorKind::TooLarge, true),
         // 449 says that two writers met: neither too much nor wrong, only to be tried again.
         (429 | 449, _) => (ErrorKind::Overloaded, true),
-        (503, CONNECTION_FAILED | DNS_FAILED | HTTP2_INCOMPATIBLE) => {
+        (503, CONNECTION_FAILED | DNS_FAILED)
+        | (503, SESSION_NOT_REACHED | NO_WRITE_REGION | NO_REGION) => {
             (ErrorKind::Unavailable, true)
         }
         (408 | 500..=599, _) => (ErrorKind::Unavailable, false),
@@ -181,11 +228,10 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(code: u16, sub: u16, kind: ErrorKind, effect: Effect) {
-        let error = decide(code, sub, "commit", Access::Write, None);
-        assert_eq!((error.kind(), error.effect()), (kind, effect), "{code}/{sub}");
-        let error = decide(code, sub, "read", Access::Read, None);
-        assert_eq!((error.kind(), error.effect()), (kind, Effect::None), "{code}/{sub}");
+    fn check(code: u16, sub: u16, expected: ErrorKind, effect: Effect) {
+        let (kind, is_certain) = kind(code, sub);
+        let found = if is_certain { Effect::None } else { Effect::Unknown };
+        assert_eq!((kind, found), (expected, effect), "{code}/{sub}");
     }
 
     #[test]
@@ -194,7 +240,9 @@ mod tests {
         check(400, 1001, ErrorKind::Invalid, Effect::None);
         check(400, CONTAINER_MISMATCH, ErrorKind::NotFound, Effect::None);
         check(401, 0, ErrorKind::Invalid, Effect::None);
+        check(403, 0, ErrorKind::Invalid, Effect::None);
         check(403, WRITE_FORBIDDEN, ErrorKind::Unavailable, Effect::None);
+        check(403, ACCOUNT_NOT_FOUND, ErrorKind::Unavailable, Effect::None);
         check(404, 0, ErrorKind::NotFound, Effect::None);
         check(404, 1003, ErrorKind::NotFound, Effect::None);
         check(404, SESSION_NOT_AVAILABLE, ErrorKind::Unavailable, Effect::None);
@@ -213,13 +261,74 @@ mod tests {
         check(500, 0, ErrorKind::Unavailable, Effect::Unknown);
         check(503, 20003, ErrorKind::Unavailable, Effect::Unknown);
         check(503, 20011, ErrorKind::Unavailable, Effect::Unknown);
+        check(503, 20015, ErrorKind::Unavailable, Effect::Unknown);
     }
 
     #[test]
     fn a_call_that_was_never_sent_has_not_happened() {
-        for sub in [CONNECTION_FAILED, DNS_FAILED, HTTP2_INCOMPATIBLE] {
+        for sub in [CONNECTION_FAILED, DNS_FAILED] {
             check(503, sub, ErrorKind::Unavailable, Effect::None);
         }
+        for sub in [SESSION_NOT_REACHED, NO_WRITE_REGION, NO_REGION] {
+            check(503, sub, ErrorKind::Unavailable, Effect::None);
+        }
+    }
+
+    #[track_caller]
+    fn check_sent(sent: RequestSentStatus, error: Option<&str>, expected: bool) {
+        assert_eq!(may_have_been_sent(sent, error), expected);
+    }
+
+    #[test]
+    fn an_attempt_that_did_not_connect_was_not_sent() {
+        let refused = "503/20010: error sending request";
+        let reset = "503/20015: error sending request";
+        check_sent(RequestSentStatus::NotSent, Some(refused), false);
+        check_sent(RequestSentStatus::NotSent, None, false);
+        check_sent(RequestSentStatus::NotSent, Some(reset), true);
+        check_sent(RequestSentStatus::Unknown, None, true);
+        check_sent(RequestSentStatus::Sent, None, true);
+    }
+
+    /// `503` is an attempt that was answered so, `-503` one that was surely not sent, `~503` one
+    /// that had been sent before over a connection that broke, and `…` one that was left out.
+    #[track_caller]
+    fn check_history(text: &str, is_repeated_expected: bool, is_without_effect_expected: bool) {
+        let mut history = History { attempts: Vec::new(), has_gaps: false };
+        for word in text.split_whitespace() {
+            if word == "…" {
+                history.has_gaps = true;
+                continue;
+            }
+            let status = word.trim_start_matches(['-', '~']);
+            let (code, sub) = status.split_once('/').unwrap_or((status, "0"));
+            history.attempts.push(Attempt {
+                code: code.parse().unwrap(),
+                sub: sub.parse().unwrap(),
+                may_have_been_sent: !word.starts_with('-'),
+                was_sent_before: word.starts_with('~'),
+            });
+        }
+        assert_eq!(is_repeated(&history), is_repeated_expected, "{text}");
+        assert_eq!(is_without_effect(&history), is_without_effect_expected, "{text}");
+    }
+
+    #[test]
+    fn a_call_is_without_effect_if_all_its_attempts_are() {
+        check_history("", false, true);
+        check_history("-503/20003", false, true);
+        check_history("-503/20003 -503/20003 403/3 404/1002 429", false, true);
+        check_history("412", false, true);
+        check_history("503/20003", false, false);
+        check_history("408/20008", false, false);
+        check_history("200", false, false);
+        check_history("429 0", false, false);
+        check_history("429 503", false, false);
+        check_history("503 429", true, false);
+        check_history("503 409", true, false);
+        check_history("~412", true, false);
+        check_history("~503/20003", true, false);
+        check_history("… 429", true, false);
     }
 
     #[test]

@@ -38,7 +38,7 @@ const THROTTLE: u16 = 4;
 
 /// A gateway that does not always do what it is asked for, and a container behind it.
 struct Unreliable {
-    _serving: Serving,
+    serving: Serving,
     container: Container,
     mood: Arc<AtomicU16>,
 }
@@ -61,7 +61,7 @@ impl Unreliable {
         let key = PartitionKeyDefinition::hash("/pk").unwrap();
         cosmos.create(&name, ContainerSettings::new(key)).await.unwrap();
         let container = cosmos.open(&name).await.unwrap();
-        Self { _serving: serving, container, mood }
+        Self { serving, container, mood }
     }
 
     async fn commit(&self, operation: Operation) -> Result<(), Error> {
@@ -198,6 +198,22 @@ fn too_much_for_a_long_time_is_told_as_such() {
         let error = service.create("1").await.unwrap_err();
         assert_eq!((error.kind(), error.effect()), (ErrorKind::Overloaded, Effect::None));
         assert_eq!(error.retry_after(), Some(Duration::from_millis(700)));
+    });
+}
+
+#[test]
+fn a_commit_while_the_service_is_down_has_not_happened() {
+    block_on(async {
+        let Unreliable { serving, container, .. } = Unreliable::new().await;
+        serving.stop().await;
+        let upsert = Operation::upsert(r#"{"id":"1","pk":"k"}"#);
+        let create = Operation::create(r#"{"id":"1","pk":"k"}"#);
+        for operation in [upsert, create] {
+            let batch = Batch::new("k").with(operation);
+            let error = container.documents.commit(batch).await.unwrap_err();
+            let found = (error.kind(), error.effect());
+            assert_eq!(found, (ErrorKind::Unavailable, Effect::None), "{}", error.report());
+        }
     });
 }
 

@@ -10,6 +10,7 @@ use millstream_core::{Clock, Containers, RandomIds, SystemClock};
 use millstream_gateway::{Gateway, GatewayOptions, Server};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// Longest time any test may take.
@@ -27,6 +28,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
 pub(crate) struct Serving {
     pub(crate) url: String,
     shutdown: CancellationToken,
+    server: Option<JoinHandle<()>>,
 }
 
 impl Serving {
@@ -53,8 +55,16 @@ impl Serving {
         let url = format!("cosmos+http://{}", listener.local_addr().unwrap());
         let shutdown = CancellationToken::new();
         let server = Server::new(listener, router);
-        tokio::spawn(server.run(shutdown.clone()));
-        Self { url, shutdown }
+        let server = Some(tokio::spawn(server.run(shutdown.clone())));
+        Self { url, shutdown, server }
+    }
+
+    /// Ends it; from then on nobody listens.
+    pub(crate) async fn stop(mut self) {
+        self.shutdown.cancel();
+        if let Some(server) = self.server.take() {
+            server.await.unwrap();
+        }
     }
 
     pub(crate) async fn connect(&self) -> Cosmos {
