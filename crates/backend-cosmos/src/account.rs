@@ -205,6 +205,11 @@ impl Account {
         found.map_err(|error| failure(&error, attempted, Access::Read))
     }
 
+    /// What it is now; that it was changed is certain, whatever happens here.
+    async fn info_after_change(&self, wire: ContainerWire, of: &str) -> Result<ContainerInfo> {
+        self.info(wire, of).await.map_err(Error::with_unknown_effect)
+    }
+
     async fn info(&self, wire: ContainerWire, database: &str) -> Result<ContainerInfo> {
         let attempted = format!("describe container {:?}", wire.id);
         let container = self.resolve(&wire.rid, &attempted).await?;
@@ -285,7 +290,7 @@ impl Containers for Cosmos {
             .with_body(definition::new_container(name, &settings));
         let attempted = format!("create container \"{name}\"");
         let created = self.account.call_for(create, &attempted, Access::Write).await?;
-        self.account.info(created, name.database()).await
+        self.account.info_after_change(created, name.database()).await
     }
 
     async fn replace(
@@ -312,7 +317,7 @@ impl Containers for Cosmos {
             .with_precondition(Precondition::if_match(etag.as_str().to_owned()))
             .with_body(Value::Object(body).to_string().into_bytes());
         let replaced = self.account.call_for(replace, &attempted, Access::Write).await?;
-        self.account.info(replaced, name.database()).await
+        self.account.info_after_change(replaced, name.database()).await
     }
 
     async fn delete(&self, name: &ContainerName) -> Result<()> {

@@ -19,6 +19,10 @@ pub(crate) enum Access {
 const CONTAINER_MISMATCH: u16 = 1024;
 /// A replica has not seen yet what this client has seen.
 const SESSION_NOT_AVAILABLE: u16 = 1002;
+/// The container is still being created.
+const CREATE_IN_PROGRESS: u16 = 1013;
+/// What keeps the container has not begun to serve it.
+const STORE_NOT_READY: u16 = 1023;
 /// Another region takes the writes now.
 const WRITE_FORBIDDEN: u16 = 3;
 /// The account is not in this region any more.
@@ -166,7 +170,8 @@ fn refused(kind: ErrorKind, attempted: impl Into<String>, retry_after: Option<Du
 fn kind(code: u16, sub: u16) -> (ErrorKind, bool) {
     match (code, sub) {
         (400, CONTAINER_MISMATCH) => (ErrorKind::NotFound, true),
-        (403, WRITE_FORBIDDEN | ACCOUNT_NOT_FOUND) | (404, SESSION_NOT_AVAILABLE) => {
+        (403, WRITE_FORBIDDEN | ACCOUNT_NOT_FOUND)
+        | (404, SESSION_NOT_AVAILABLE | CREATE_IN_PROGRESS | STORE_NOT_READY) => {
             (ErrorKind::Unavailable, true)
         }
         (404, _) => (ErrorKind::NotFound, true),
@@ -245,6 +250,8 @@ mod tests {
         check(403, ACCOUNT_NOT_FOUND, ErrorKind::Unavailable, Effect::None);
         check(404, 0, ErrorKind::NotFound, Effect::None);
         check(404, 1003, ErrorKind::NotFound, Effect::None);
+        check(404, CREATE_IN_PROGRESS, ErrorKind::Unavailable, Effect::None);
+        check(404, STORE_NOT_READY, ErrorKind::Unavailable, Effect::None);
         check(404, SESSION_NOT_AVAILABLE, ErrorKind::Unavailable, Effect::None);
         check(409, 0, ErrorKind::AlreadyExists, Effect::None);
         check(410, 1002, ErrorKind::RangeMoved, Effect::None);

@@ -1,19 +1,21 @@
 //! What Azure does otherwise than a Millstream, played by something in between.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::Request;
-use axum::http::HeaderValue;
 use axum::http::header::IF_MODIFIED_SINCE;
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::{Next, from_fn};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
+use millstream_backend_cosmos::Cosmos;
 use millstream_core::memory::Memory;
 use millstream_core::{
-    Batch, Container, ContainerName, ContainerSettings, Containers, FeedMode, KeyRange,
-    ManualClock, Operation, PageSize, PartitionKeyDefinition, ScanScope, StartFrom, SystemClock,
-    TimeToLive, Timestamp,
+    Batch, Container, ContainerName, ContainerSettings, Containers, Effect, ErrorKind, FeedMode,
+    KeyRange, ManualClock, Operation, PageSize, PartitionKeyDefinition, ScanScope, StartFrom,
+    SystemClock, TimeToLive, Timestamp,
 };
 
 use crate::gateway::{Serving, block_on};
@@ -34,11 +36,12 @@ fn named(container: &str) -> ContainerName {
     ContainerName::new("shop", container).unwrap()
 }
 
-async fn connect(serving: &Serving) -> Container {
+async fn connect(serving: &Serving) -> (Cosmos, Container) {
     let cosmos = serving.connect().await;
     cosmos.create_database("shop").await.unwrap();
     cosmos.create(&named("data"), settings()).await.unwrap();
-    cosmos.open(&named("data")).await.unwrap()
+    let container = cosmos.open(&named("data")).await.unwrap();
+    (cosmos, container)
 }
 
 async fn create(container: &Container, id: &str) {
@@ -83,7 +86,7 @@ fn a_start_at_a_time_loses_nothing_of_its_second() {
                 false => router,
             });
             let serving = serving.await;
-            let container = connect(&serving).await;
+            let (_, container) = connect(&serving).await;
             create(&container, "before").await;
             clock.advance(Duration::from_millis(1_500));
             create(&container, "within").await;
@@ -102,7 +105,7 @@ fn a_start_at_a_time_loses_nothing_of_its_second() {
 fn a_start_at_a_time_beyond_all_dates_is_a_start() {
     block_on(async {
         let serving = Serving::over(memory()).await;
-        let container = connect(&serving).await;
+        let (_, container) = connect(&serving).await;
         create(&container, "1").await;
         let from = StartFrom::Time(Timestamp::from_millis(u64::MAX));
         assert_eq!(ids_from(&container, from).await, Vec::<String>::new());
@@ -136,7 +139,7 @@ fn items_that_only_azure_takes_keep_nobody_from_the_others() {
     block_on(async {
         let serving = Serving::changed(memory(), |router| router.layer(from_fn(strange_items)));
         let serving = serving.await;
-        let container = connect(&serving).await;
+        let (_, container) = connect(&serving).await;
         let strange = r#"{"id":"a-b","pk":"k","ttl":12345}"#;
         let batch = Batch::new("k").with(Operation::create(strange));
         container.documents.commit(batch).await.unwrap();
@@ -151,5 +154,48 @@ fn items_that_only_azure_takes_keep_nobody_from_the_others() {
         let batch = Batch::new("k").with(Operation::delete(strange.id.clone()));
         documents.commit(batch).await.unwrap();
         assert_eq!(ids_from(&container, StartFrom::Beginning).await, ["fine"]);
+    });
+}
+
+/// A gateway whose containers, once they are being described, are answered as the switch says.
+async fn answering(
+    status: StatusCode,
+    sub_status: &'static str,
+    how_often: impl Fn(&AtomicBool) -> bool + Copy + Send + Sync + 'static,
+) -> (Serving, Arc<AtomicBool>) {
+    let switch = Arc::new(AtomicBool::new(false));
+    let shared = Arc::clone(&switch);
+    let serving = Serving::changed(memory(), move |router| {
+        router.layer(from_fn(move |request: Request, next: Next| {
+            let is_container = request.uri().path().trim_matches('/').split('/').count() == 4;
+            let is_asked_for = request.method() == Method::GET && is_container;
+            let is_refused = is_asked_for && how_often(&shared);
+            async move {
+                if !is_refused {
+                    return next.run(request).await;
+                }
+                let body = r#"{"code":"Refused","message":"not today"}"#;
+                (status, [("x-ms-substatus", sub_status)], body).into_response()
+            }
+        }))
+    });
+    (serving.await, switch)
+}
+
+#[test]
+fn a_container_that_cannot_be_described_yet_may_have_been_created() {
+    block_on(async {
+        let while_on = |switch: &AtomicBool| switch.load(Ordering::SeqCst);
+        let (serving, switch) = answering(StatusCode::NOT_FOUND, "1013", while_on).await;
+        let (cosmos, _) = connect(&serving).await;
+        switch.store(true, Ordering::SeqCst);
+        let error = cosmos.create(&named("new"), settings()).await.unwrap_err();
+        let found = (error.kind(), error.effect());
+        assert_eq!(found, (ErrorKind::Unavailable, Effect::Unknown), "{}", error.report());
+        let error = cosmos.open(&named("new")).await.unwrap_err();
+        let found = (error.kind(), error.effect());
+        assert_eq!(found, (ErrorKind::Unavailable, Effect::None), "{}", error.report());
+        switch.store(false, Ordering::SeqCst);
+        cosmos.open(&named("new")).await.unwrap();
     });
 }
