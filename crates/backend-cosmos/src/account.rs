@@ -344,7 +344,12 @@ impl Containers for Cosmos {
             let page: Page = serde_json::from_slice(&page)
                 .map_err(|error| unreadable(&attempted, error, Access::Read))?;
             for container in page.containers {
-                found.push(self.account.info(container, database).await?);
+                match self.account.info(container, database).await {
+                    Ok(info) => found.push(info),
+                    // It was deleted since the list was made.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         found.sort_by(|one, other| one.name.cmp(&other.name));

@@ -199,3 +199,17 @@ fn a_container_that_cannot_be_described_yet_may_have_been_created() {
         cosmos.open(&named("new")).await.unwrap();
     });
 }
+
+#[test]
+fn a_container_that_goes_away_while_all_are_listed_is_left_out() {
+    block_on(async {
+        let once = |switch: &AtomicBool| switch.swap(false, Ordering::SeqCst);
+        let (serving, switch) = answering(StatusCode::NOT_FOUND, "0", once).await;
+        let (cosmos, _) = connect(&serving).await;
+        cosmos.create(&named("more"), settings()).await.unwrap();
+        assert_eq!(cosmos.list("shop").await.unwrap().len(), 2);
+        switch.store(true, Ordering::SeqCst);
+        let left = cosmos.list("shop").await.unwrap();
+        assert_eq!(left.len(), 1, "one was answered with 404");
+    });
+}
