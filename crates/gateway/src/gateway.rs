@@ -25,7 +25,7 @@ use crate::options::GatewayOptions;
 use crate::refusal::Refusal;
 use crate::reply::{Answer, Reply};
 use crate::request::Request;
-use crate::server::Secured;
+use crate::server::{Arriving, Secured};
 use crate::state::State;
 use crate::target::{Path, Target};
 
@@ -97,7 +97,7 @@ impl Gateway {
     /// Serves a request as the router does, without the way through one.
     pub(crate) fn serve(
         &self,
-        request: http::Request<Incoming>,
+        request: http::Request<Arriving<Incoming>>,
         origin: Origin,
     ) -> impl Future<Output = http::Response<Body>> + Send + use<> {
         let state = Arc::clone(&self.state);
@@ -275,7 +275,7 @@ where
     if announced.is_some_and(|it| max.saturating_add(DISCARDED_BYTES_MAX) < it) {
         return Err(too_large(max));
     }
-    let mut collecting = std::pin::pin!(collect(body, max));
+    let mut collecting = std::pin::pin!(collect(body, max, announced));
     // Most bodies come with their headers. A timer for each costs more than reading them.
     let first = poll_fn(|context| Poll::Ready(collecting.as_mut().poll(context))).await;
     if let Poll::Ready(outcome) = first {
@@ -293,19 +293,18 @@ where
 
 /// The whole body. Of one that is too large the rest is read and thrown away: a client that is
 /// still sending would not see the answer.
-async fn collect<B>(mut body: B, max: usize) -> Result<Bytes, Refusal>
+async fn collect<B>(mut body: B, max: usize, announced: Option<usize>) -> Result<Bytes, Refusal>
 where
     B: HttpBody<Data = Bytes> + Unpin,
 {
+    let is_whole = |count: usize| announced.is_none_or(|it| it == count);
     // Copied, because a backend may keep it: a piece of what was read from a socket keeps it all.
     let mut collected = BytesMut::new();
     let mut discarded = 0;
     while let Some(frame) = body.frame().await {
-        let broken =
-            |_: B::Error| Refusal::bad_request("the body of the request did not arrive whole");
-        let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
+        let Ok(data) = frame.map_err(|_| not_whole())?.into_data() else { continue };
         let is_first = collected.is_empty() && discarded == 0;
-        if is_first && body.is_end_stream() && data.len() <= max {
+        if is_first && body.is_end_stream() && data.len() <= max && is_whole(data.len()) {
             return Ok(Bytes::copy_from_slice(&data));
         }
         if 0 < discarded || max < collected.len() + data.len() {
@@ -321,7 +320,14 @@ where
     if 0 < discarded {
         return Err(too_large(max));
     }
+    if !is_whole(collected.len()) {
+        return Err(not_whole());
+    }
     Ok(collected.freeze())
+}
+
+fn not_whole() -> Refusal {
+    Refusal::bad_request("the body of the request did not arrive whole")
 }
 
 fn too_large(max: usize) -> Refusal {
@@ -365,7 +371,7 @@ mod tests {
     #[track_caller]
     fn check(pieces: &[usize], expected: Option<usize>) {
         let body = Pieces(pieces.iter().copied().collect());
-        let found = collect(body, 10).now_or_never().unwrap();
+        let found = collect(body, 10, None).now_or_never().unwrap();
         assert_eq!(found.as_ref().ok().map(Bytes::len), expected, "{pieces:?}");
         if let Err(refusal) = found {
             assert_eq!(refusal.status, StatusCode::PAYLOAD_TOO_LARGE);
@@ -383,5 +389,14 @@ mod tests {
         check(&[11, 3], None);
         check(&[9, 9, 3], None);
         check(&[4, 7, 0, 3], None);
+    }
+
+    #[test]
+    fn a_body_is_as_long_as_was_announced() {
+        for (pieces, is_whole) in [(&[5][..], true), (&[2, 3], true), (&[2], false), (&[], false)] {
+            let body = Pieces(pieces.iter().copied().collect());
+            let found = collect(body, 10, Some(5)).now_or_never().unwrap();
+            assert_eq!(found.map_err(|it| it.status).is_ok(), is_whole, "{pieces:?}");
+        }
     }
 }

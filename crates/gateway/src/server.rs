@@ -4,6 +4,7 @@
 //! as SDKs send them are served by `plain`, everything else by hyper. Nothing waits without end: a
 //! connection that says nothing, says it too slowly or does not take its answer is closed.
 
+mod body;
 mod patience;
 pub(crate) mod plain;
 mod stream;
@@ -36,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 use crate::gateway::{Gateway, Origin};
+pub(crate) use crate::server::body::Arriving;
 use crate::server::patience::{Activity, Patience};
 use crate::server::plain::parse::{HeadLimits, is_for_gateway};
 use crate::server::plain::{Left, Plain};
@@ -271,6 +273,7 @@ impl Connection {
             {
                 let origin = Origin { peer: Some(peer), is_secured };
                 // The future of a request is large; it is moved around as a pointer.
+                let request = Arriving::of(request, None);
                 let answer = Box::pin(gateway.serve(request, origin));
                 let answer = answer.map(move |it| {
                     drop(under_way);
@@ -278,7 +281,7 @@ impl Connection {
                 });
                 return Either::Left(answer);
             }
-            let mut request = request.map(Body::new);
+            let mut request = Arriving::of(request, None).map(Body::new);
             request.extensions_mut().insert(ConnectInfo(peer));
             if is_secured {
                 request.extensions_mut().insert(Secured);

@@ -15,6 +15,7 @@ mod listings;
 mod load;
 mod metadata;
 mod queries;
+mod raw_http2;
 mod refused_items;
 mod several;
 mod splits;
