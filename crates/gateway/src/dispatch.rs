@@ -1,5 +1,6 @@
 //! From a request to the handler that serves it, and from what it returns to an answer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
@@ -13,12 +14,20 @@ use crate::request::Request;
 use crate::state::{Call, Found, State};
 use crate::target::{Below, ContainerPath, Target};
 use crate::{
-    account, batch, charge, conflicts, containers, databases, delete_by_key, feed, intent,
+    account, batch, changes, charge, conflicts, containers, databases, delete_by_key, feed, intent,
     item_pages, items, management, offers, query, ranges, throttle,
 };
 
 /// Serves a request whose signature holds.
-pub(crate) async fn dispatch(state: &State, request: &Request) -> Answer {
+pub(crate) async fn dispatch(state: &Arc<State>, request: Request) -> Answer {
+    if intent::changes_definition(&request.method, &request.path.target, &request.headers) {
+        return Box::pin(changes::carry_out(state, request)).await;
+    }
+    serve(state, &request).await
+}
+
+/// Serves a request for as long as somebody waits for the answer.
+pub(crate) async fn serve(state: &State, request: &Request) -> Answer {
     match &request.path.target {
         Target::Container(path, below) => in_container(state, request, path, below).await,
         target @ (Target::Account

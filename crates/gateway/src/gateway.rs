@@ -106,11 +106,16 @@ impl Gateway {
 
     /// Serves a request that has arrived whole.
     pub(crate) async fn answer(&self, head: Head<'_>, body: &[u8], origin: Origin) -> Reply {
-        let state = &*self.state;
+        let state = &self.state;
         let started = state.clock.monotonic();
         let activity_id = activity_id(state, &head);
         let answer = admit_and_dispatch(state, head, body, origin).await;
         finish(state, answer, activity_id, started)
+    }
+
+    /// Waits until what changes definitions is at its end, also what nobody waits for any more.
+    pub(crate) async fn settled(&self) {
+        self.state.changes.settled().await;
     }
 
     /// The time of the gateway.
@@ -151,7 +156,7 @@ pub(crate) struct Origin {
     pub(crate) is_secured: bool,
 }
 
-async fn serve<B>(state: &State, request: http::Request<B>, origin: Origin) -> Reply
+async fn serve<B>(state: &Arc<State>, request: http::Request<B>, origin: Origin) -> Reply
 where
     B: HttpBody<Data = Bytes> + Unpin,
 {
@@ -180,7 +185,7 @@ fn note(refusal: &Refusal, activity_id: Uuid) {
     }
 }
 
-async fn read_and_dispatch<B>(state: &State, head: Head<'_>, body: B, origin: Origin) -> Answer
+async fn read_and_dispatch<B>(state: &Arc<State>, head: Head<'_>, body: B, origin: Origin) -> Answer
 where
     B: HttpBody<Data = Bytes> + Unpin,
 {
@@ -188,10 +193,15 @@ where
     let base = base(&head, origin)?;
     let body = read_body(state, &head, body).await?;
     let request = Request { method: head.method, path, headers: head.headers, body, base };
-    dispatch(state, &request).await
+    dispatch(state, request).await
 }
 
-async fn admit_and_dispatch(state: &State, head: Head<'_>, body: &[u8], origin: Origin) -> Answer {
+async fn admit_and_dispatch(
+    state: &Arc<State>,
+    head: Head<'_>,
+    body: &[u8],
+    origin: Origin,
+) -> Answer {
     let path = understand(state, &head, origin)?;
     let base = base(&head, origin)?;
     let max = state.options.body_bytes_max;
@@ -203,7 +213,7 @@ async fn admit_and_dispatch(state: &State, head: Head<'_>, body: &[u8], origin: 
         Bytes::copy_from_slice(body)
     };
     let request = Request { method: head.method, path, headers: head.headers, body, base };
-    dispatch(state, &request).await
+    dispatch(state, request).await
 }
 
 /// What the path of a request names; refused unless the request is signed as it has to be.

@@ -55,6 +55,33 @@ pub(crate) fn only_reads(method: &Method, target: &Target, headers: &Fields) -> 
         }
 }
 
+/// Whether a request changes what a database or container is, which is kept in several places.
+pub(crate) fn changes_definition(method: &Method, target: &Target, headers: &Fields) -> bool {
+    let is_definition = match target {
+        Target::Databases
+        | Target::Database(_)
+        | Target::Containers(_)
+        | Target::Container(_, Below::Itself)
+        | Target::Offers
+        | Target::Offer(_)
+        | Target::Split(..)
+        | Target::Merge(_) => true,
+        Target::Container(
+            _,
+            Below::Ranges
+            | Below::Items
+            | Below::Item(_)
+            | Below::DeleteByKey
+            | Below::Conflicts
+            | Below::Conflict,
+        )
+        | Target::Account
+        | Target::Operation(_)
+        | Target::Unsupported(_) => false,
+    };
+    is_definition && !only_reads(method, target, headers)
+}
+
 #[cfg(test)]
 mod tests {
     use http::{HeaderMap, HeaderValue};

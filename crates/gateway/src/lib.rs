@@ -15,6 +15,7 @@ mod batch_wire;
 mod binary_json;
 mod catalog;
 mod change_wire;
+mod changes;
 mod charge;
 mod conflicts;
 mod containers;

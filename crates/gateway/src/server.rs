@@ -184,6 +184,11 @@ impl Server {
             tracing::info!("stopped although requests were still under way");
         }
         connections.shutdown().await;
+        if let Some(gateway) = self.gateway
+            && timeout(self.limits.shutdown_grace, gateway.settled()).await.is_err()
+        {
+            tracing::info!("stopped although definitions were still being changed");
+        }
     }
 }
 

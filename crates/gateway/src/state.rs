@@ -13,6 +13,7 @@ use millstream_query::ComputedProperties;
 
 use crate::auth::Verified;
 use crate::catalog::{Catalog, Owner, Throughput};
+use crate::changes::Changes;
 use crate::definition;
 use crate::known_ranges::KnownRanges;
 use crate::management::Operations;
@@ -39,6 +40,7 @@ pub(crate) struct State {
     pub(crate) ids: Arc<dyn IdSource>,
     pub(crate) options: GatewayOptions,
     pub(crate) catalog: Catalog,
+    pub(crate) changes: Changes,
     pub(crate) operations: Operations,
     pub(crate) verified: Verified,
     open: RwLock<BTreeMap<ContainerPath, Found>>,
@@ -86,6 +88,7 @@ impl State {
             ids,
             options,
             catalog,
+            changes: Changes::default(),
             operations: Operations::default(),
             verified: Verified::default(),
             open: RwLock::default(),

@@ -11,6 +11,7 @@ use millstream_core::{
     Containers, DatabaseInfo, Documents, EffectiveKey, Error, ErrorKind, Etag, Item, ItemId,
     PageSize, PartitionKey, RangeId, RangeInfo, Result, ScanContinuation, ScanPage, ScanScope,
 };
+use tokio::sync::Semaphore;
 
 pub(crate) struct Elsewhere {
     containers: Arc<dyn Containers>,
@@ -20,14 +21,38 @@ pub(crate) struct Elsewhere {
     vanishing: Option<String>,
     /// Whether ranges can be split, which somebody else always does a moment before.
     is_overtaken: bool,
+    hold: Option<Arc<Hold>>,
+}
+
+/// Keeps what has been created from being answered.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    created: Semaphore,
+    answers: Semaphore,
+}
+
+impl Hold {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { created: Semaphore::new(0), answers: Semaphore::new(0) })
+    }
+
+    /// Waits until a container has been created.
+    pub(crate) async fn created(&self) {
+        self.created.acquire().await.unwrap().forget();
+    }
+
+    /// Answers now.
+    pub(crate) fn let_go(&self) {
+        self.answers.add_permits(1);
+    }
 }
 
 impl Elsewhere {
     /// It takes long enough for other requests to come.
     pub(crate) fn new(containers: Arc<dyn Containers>) -> Self {
         let delay = Duration::from_millis(50);
-        let (asked, vanishing) = (Arc::default(), None);
-        Self { containers, delay, asked, vanishing, is_overtaken: false }
+        let asked = Arc::default();
+        Self { containers, delay, asked, vanishing: None, is_overtaken: false, hold: None }
     }
 
     /// Somebody deletes this database whenever its containers are asked for.
@@ -43,6 +68,11 @@ impl Elsewhere {
     /// It takes as long as that to say what a container is.
     pub(crate) fn slower(self, delay: Duration) -> Self {
         Self { delay, ..self }
+    }
+
+    /// What is created in the database `d` is held.
+    pub(crate) fn held(self, hold: &Arc<Hold>) -> Self {
+        Self { hold: Some(Arc::clone(hold)), ..self }
     }
 
     /// How often it was asked what a container is.
@@ -106,7 +136,12 @@ impl Containers for Elsewhere {
         name: &ContainerName,
         settings: ContainerSettings,
     ) -> Result<ContainerInfo> {
-        self.containers.create(name, settings).await
+        let created = self.containers.create(name, settings).await;
+        if let Some(hold) = self.hold.as_ref().filter(|_| name.database() == "d") {
+            hold.created.add_permits(1);
+            hold.answers.acquire().await.unwrap().forget();
+        }
+        created
     }
 
     async fn replace(

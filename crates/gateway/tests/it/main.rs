@@ -3,6 +3,7 @@
 
 mod batches;
 mod bulk;
+mod cancelled;
 mod client;
 mod connections;
 mod delete_by_key;
