@@ -1,26 +1,23 @@
 //! From HTTP to a [`Request`] and back.
 
-use std::future::{Future, poll_fn};
+use std::error::Error as StdError;
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{Method, StatusCode, Version, header, request};
-use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Incoming};
 use millstream_core::{Clock, Containers, IdSource, Result, Timestamp};
 use uuid::Uuid;
 
-use crate::auth;
 use crate::dispatch::{dispatch, respond};
 use crate::fields::Fields;
-use crate::headers;
 use crate::options::GatewayOptions;
 use crate::refusal::Refusal;
 use crate::reply::{Answer, Reply};
@@ -28,13 +25,12 @@ use crate::request::Request;
 use crate::server::{Arriving, Secured};
 use crate::state::State;
 use crate::target::{Path, Target};
+use crate::{auth, headers, request_body};
 
 /// Most headers of a request, over whatever protocol. A server may allow fewer.
 const HEADERS_MAX: usize = 128;
 /// Longest host and port a client may write.
 const HOST_BYTES_MAX: usize = 300;
-/// How much more than what is allowed is read, so that a client gets to see why it is refused.
-const DISCARDED_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// The Cosmos DB protocol over a backend. Clones share everything.
 ///
@@ -159,6 +155,7 @@ pub(crate) struct Origin {
 async fn serve<B>(state: &Arc<State>, request: http::Request<B>, origin: Origin) -> Reply
 where
     B: HttpBody<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
     let (parts, body) = request.into_parts();
     let head = Head::of(&parts);
@@ -188,10 +185,18 @@ fn note(refusal: &Refusal, activity_id: Uuid) {
 async fn read_and_dispatch<B>(state: &Arc<State>, head: Head<'_>, body: B, origin: Origin) -> Answer
 where
     B: HttpBody<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
-    let path = understand(state, &head, origin)?;
-    let base = base(&head, origin)?;
-    let body = read_body(state, &head, body).await?;
+    let understood =
+        understand(state, &head, origin).and_then(|path| Ok((path, base(&head, origin)?)));
+    let (path, base) = match understood {
+        Ok(understood) => understood,
+        Err(refusal) => {
+            request_body::discard(state, &head, body).await;
+            return Err(refusal);
+        }
+    };
+    let body = request_body::read(state, &head, body).await?;
     let request = Request { method: head.method, path, headers: head.headers, body, base };
     dispatch(state, request).await
 }
@@ -205,10 +210,10 @@ async fn admit_and_dispatch(
     let path = understand(state, &head, origin)?;
     let base = base(&head, origin)?;
     let max = state.options.body_bytes_max;
-    let body = if has_no_body(&head.method) {
+    let body = if request_body::means_nothing(&head.method) {
         Bytes::new()
     } else if max < body.len() {
-        return Err(too_large(max));
+        return Err(request_body::too_large(max));
     } else {
         Bytes::copy_from_slice(body)
     };
@@ -265,148 +270,4 @@ fn base(head: &Head<'_>, origin: Origin) -> Result<String, Refusal> {
     }
     let scheme = if origin.is_secured { "https" } else { "http" };
     Ok([scheme, "://", host].concat())
-}
-
-/// What is sent with these methods means nothing.
-fn has_no_body(method: &Method) -> bool {
-    method == Method::GET || method == Method::DELETE
-}
-
-async fn read_body<B>(state: &State, head: &Head<'_>, body: B) -> Result<Bytes, Refusal>
-where
-    B: HttpBody<Data = Bytes> + Unpin,
-{
-    if has_no_body(&head.method) {
-        return Ok(Bytes::new());
-    }
-    let max = state.options.body_bytes_max;
-    let announced = head.headers.text(&header::CONTENT_LENGTH);
-    let announced = announced.and_then(|it| it.parse::<usize>().ok());
-    if announced.is_some_and(|it| max.saturating_add(DISCARDED_BYTES_MAX) < it) {
-        return Err(too_large(max));
-    }
-    let mut collecting = std::pin::pin!(collect(body, max, announced));
-    // Most bodies come with their headers. A timer for each costs more than reading them.
-    let first = poll_fn(|context| Poll::Ready(collecting.as_mut().poll(context))).await;
-    if let Poll::Ready(outcome) = first {
-        return outcome;
-    }
-    tokio::select! {
-        biased;
-        outcome = collecting => outcome,
-        () = state.clock.sleep(state.options.body_timeout) => {
-            let message = "the body of the request took too long to arrive";
-            Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, message))
-        }
-    }
-}
-
-/// The whole body. Of one that is too large the rest is read and thrown away: a client that is
-/// still sending would not see the answer.
-async fn collect<B>(mut body: B, max: usize, announced: Option<usize>) -> Result<Bytes, Refusal>
-where
-    B: HttpBody<Data = Bytes> + Unpin,
-{
-    let is_whole = |count: usize| announced.is_none_or(|it| it == count);
-    // Copied, because a backend may keep it: a piece of what was read from a socket keeps it all.
-    let mut collected = BytesMut::new();
-    let mut discarded = 0;
-    while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(|_| not_whole())?.into_data() else { continue };
-        let is_first = collected.is_empty() && discarded == 0;
-        if is_first && body.is_end_stream() && data.len() <= max && is_whole(data.len()) {
-            return Ok(Bytes::copy_from_slice(&data));
-        }
-        if 0 < discarded || max < collected.len() + data.len() {
-            collected = BytesMut::new();
-            discarded += data.len();
-        } else {
-            collected.extend_from_slice(&data);
-        }
-        if DISCARDED_BYTES_MAX < discarded {
-            break;
-        }
-    }
-    if 0 < discarded {
-        return Err(too_large(max));
-    }
-    if !is_whole(collected.len()) {
-        return Err(not_whole());
-    }
-    Ok(collected.freeze())
-}
-
-fn not_whole() -> Refusal {
-    Refusal::bad_request("the body of the request did not arrive whole")
-}
-
-fn too_large(max: usize) -> Refusal {
-    let message = format!("the request size is too large: its body has more than {max} bytes");
-    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::VecDeque;
-    use std::convert::Infallible;
-    use std::pin::Pin;
-    use std::task::Context;
-
-    use futures_util::FutureExt;
-    use hyper::body::Frame;
-
-    use super::*;
-
-    /// A body that arrives in pieces of these lengths.
-    struct Pieces(VecDeque<usize>);
-
-    impl HttpBody for Pieces {
-        type Data = Bytes;
-        type Error = Infallible;
-
-        fn poll_frame(
-            mut self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-        ) -> Poll<Option<std::result::Result<Frame<Bytes>, Infallible>>> {
-            let piece = self.0.pop_front();
-            Poll::Ready(piece.map(|it| Ok(Frame::data(Bytes::from(vec![b'x'; it])))))
-        }
-
-        fn is_end_stream(&self) -> bool {
-            self.0.is_empty()
-        }
-    }
-
-    /// `expected` is the length of the whole body, or none if it is refused.
-    #[track_caller]
-    fn check(pieces: &[usize], expected: Option<usize>) {
-        let body = Pieces(pieces.iter().copied().collect());
-        let found = collect(body, 10, None).now_or_never().unwrap();
-        assert_eq!(found.as_ref().ok().map(Bytes::len), expected, "{pieces:?}");
-        if let Err(refusal) = found {
-            assert_eq!(refusal.status, StatusCode::PAYLOAD_TOO_LARGE);
-        }
-    }
-
-    #[test]
-    fn a_body_is_taken_whole_or_not_at_all() {
-        check(&[], Some(0));
-        check(&[10], Some(10));
-        check(&[4, 6], Some(10));
-        check(&[0, 10], Some(10));
-        check(&[11], None);
-        check(&[4, 7], None);
-        check(&[11, 3], None);
-        check(&[9, 9, 3], None);
-        check(&[4, 7, 0, 3], None);
-    }
-
-    #[test]
-    fn a_body_is_as_long_as_was_announced() {
-        for (pieces, is_whole) in [(&[5][..], true), (&[2, 3], true), (&[2], false), (&[], false)] {
-            let body = Pieces(pieces.iter().copied().collect());
-            let found = collect(body, 10, Some(5)).now_or_never().unwrap();
-            assert_eq!(found.map_err(|it| it.status).is_ok(), is_whole, "{pieces:?}");
-        }
-    }
 }

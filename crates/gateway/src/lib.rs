@@ -52,6 +52,7 @@ mod ranges;
 mod refusal;
 mod reply;
 mod request;
+mod request_body;
 mod rid;
 mod scope;
 mod server;

@@ -89,6 +89,28 @@ fn a_body_beyond_the_limit_is_refused() {
 }
 
 #[test]
+fn who_is_still_sending_sees_why_it_is_refused() {
+    on_both(|gateway| async move {
+        let body = "x".repeat(8 << 20);
+        let length = body.len();
+        for framing in [
+            format!("content-length: {length}\r\n\r\n{body}"),
+            format!("transfer-encoding: chunked\r\n\r\n{length:x}\r\n{body}\r\n0\r\n\r\n"),
+        ] {
+            let head = "POST /dbs HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
+            let mut stream = TcpStream::connect(gateway.address()).await.unwrap();
+            stream.write_all(format!("{head}{framing}").as_bytes()).await.expect("all is taken");
+            check_status(&read_all(stream).await, "401");
+        }
+        // Nobody has to send what was kept back, and what is too much is not waited for.
+        for header in ["expect: 100-continue\r\ncontent-length: 9", "content-length: 999999999"] {
+            let head = format!("POST /dbs HTTP/1.1\r\nhost: localhost\r\n{header}\r\n\r\n");
+            check_status(&raw(&gateway, head.as_bytes()).await, "401");
+        }
+    });
+}
+
+#[test]
 fn headers_that_make_no_sense_are_refused() {
     on_both(|gateway| async move {
         gateway.with_container().await;
