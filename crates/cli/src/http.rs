@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::{ConnectInfo, DefaultBodyLimit, State};
+use axum::body::{Body, to_bytes};
+use axum::extract::{ConnectInfo, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -43,7 +43,7 @@ pub(crate) fn router(service: Arc<Service>) -> Router {
         .route("/health", get(|| async { "alive\n" }))
         .route("/ready", get(ready))
         .route("/metrics", get(metrics))
-        .route("/admin", post(admin).layer(DefaultBodyLimit::max(BODY_BYTES_MAX)))
+        .route("/admin", post(admin))
         .with_state(service)
 }
 
@@ -88,7 +88,7 @@ async fn admin(
     State(service): State<Arc<Service>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     headers: HeaderMap,
-    body: Bytes,
+    body: Body,
 ) -> Response {
     let expected = format!("Bearer {}", service.token);
     let shown = headers.get(header::AUTHORIZATION).map(|it| it.as_bytes());
@@ -96,6 +96,14 @@ async fn admin(
         let sentence = "only commands on this machine that can read the data directory may ask\n";
         return (StatusCode::FORBIDDEN, sentence).into_response();
     }
+    // Not before: nobody else is to have so much kept for them.
+    let body = match to_bytes(body, BODY_BYTES_MAX).await {
+        Ok(body) => body,
+        Err(error) => {
+            let sentence = format!("could not read the request to its end: {error}\n");
+            return (StatusCode::BAD_REQUEST, sentence).into_response();
+        }
+    };
     let request: Request = match serde_json::from_slice(&body) {
         Ok(request) => request,
         Err(error) => {

@@ -67,6 +67,8 @@ pub struct ServerLimits {
     /// Longest time from the moment the headers of a request over HTTP/1.1 begin to arrive until
     /// they are complete, and for the preface of HTTP/2. Default: 10 s.
     pub head_timeout: Duration,
+    /// Longest time the body of a request may take to arrive that the router serves. Default: 30 s.
+    pub body_timeout: Duration,
     /// Longest time from one answer to the next request, or in which nothing is sent of an answer
     /// that is a stream; HTTP/2 has pings instead. Default: 120 s; SDKs keep connections open and
     /// expect them to last.
@@ -86,6 +88,7 @@ impl Default for ServerLimits {
             streams_max: 128,
             handshake_timeout: Duration::from_secs(10),
             head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(120),
             write_timeout: Duration::from_secs(30),
             shutdown_grace: Duration::from_secs(5),
@@ -286,7 +289,7 @@ impl Connection {
                 });
                 return Either::Left(answer);
             }
-            let mut request = Arriving::of(request, None).map(Body::new);
+            let mut request = Arriving::of(request, Some(limits.body_timeout)).map(Body::new);
             request.extensions_mut().insert(ConnectInfo(peer));
             if is_secured {
                 request.extensions_mut().insert(Secured);

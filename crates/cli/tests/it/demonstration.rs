@@ -1,4 +1,7 @@
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::process::{Up, eventually, run, succeed};
 
@@ -55,4 +58,11 @@ fn commands_are_refused_to_whoever_cannot_read_the_directory() {
         let answer = up.post("/admin", headers, "\"topics\"");
         assert!(answer.starts_with("403 only commands on this machine"), "{answer}");
     }
+    // Nothing of their requests is waited for.
+    let mut stream = TcpStream::connect(&up.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(b"POST /admin HTTP/1.1\r\nhost: a\r\ncontent-length: 9000\r\n\r\n").unwrap();
+    let mut begin = [0; 12];
+    stream.read_exact(&mut begin).unwrap();
+    assert_eq!(&begin, b"HTTP/1.1 403");
 }

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use axum::Router;
+use axum::routing::post;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request};
-use millstream_gateway::{GatewayOptions, PUBLIC_EMULATOR_KEY, ServerLimits};
+use millstream_gateway::{GatewayOptions, PUBLIC_EMULATOR_KEY, Server, ServerLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use crate::client::{Backend, PATIENCE, Running, head, on_both, run, signed};
 
@@ -205,6 +208,26 @@ fn a_client_that_closes_its_side_is_still_answered() {
             text += &format!("content-length: {}\r\n\r\n{body}", body.len());
             check_status(&truncated(&gateway, text.as_bytes()).await, "201");
         }
+    });
+}
+
+#[test]
+fn bodies_for_the_router_have_little_time_as_well() {
+    run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut limits = ServerLimits::default();
+        limits.body_timeout = Duration::from_millis(300);
+        let router = Router::new().route("/take", post(async |_: Bytes| "taken"));
+        let shutdown = CancellationToken::new();
+        let server = Server::new(listener, router).limits(limits);
+        let serving = tokio::spawn(server.run(shutdown.clone()));
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let begin = b"POST /take HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\nx";
+        stream.write_all(begin).await.unwrap();
+        check_status(&read_all(stream).await, "400");
+        shutdown.cancel();
+        serving.await.unwrap();
     });
 }
 
