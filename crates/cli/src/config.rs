@@ -63,7 +63,8 @@ pub(crate) struct GatewayConfig {
     /// The key of that certificate in PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) certificate_key: Option<PathBuf>,
-    /// Names of this machine in the certificate that is made, besides localhost.
+    /// Names of this machine, besides localhost: in the certificate that is made, and by which
+    /// requests with the public key may call it.
     pub(crate) names: Vec<String>,
     /// Refuses requests beyond the throughput of a container with 429.
     pub(crate) enforce_throughput: bool,

@@ -52,7 +52,9 @@ impl Entrance {
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<GatewayOptions> {
         let gateway = &config.gateway;
-        let mut options = GatewayOptions::default().enforce_throughput(gateway.enforce_throughput);
+        let mut options = GatewayOptions::default()
+            .enforce_throughput(gateway.enforce_throughput)
+            .names(gateway.names.clone());
         if let Some(key) = key(&gateway.key_env, &variable)? {
             options = options.keys(vec![key]);
         }

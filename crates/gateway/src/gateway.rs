@@ -25,7 +25,7 @@ use crate::request::Request;
 use crate::server::{Arriving, Secured};
 use crate::state::State;
 use crate::target::{Path, Target};
-use crate::{auth, headers, request_body};
+use crate::{auth, headers, request_body, web_pages};
 
 /// Most headers of a request, over whatever protocol. A server may allow fewer.
 const HEADERS_MAX: usize = 128;
@@ -144,6 +144,13 @@ impl<'a> Head<'a> {
     }
 }
 
+impl Head<'_> {
+    /// Host and port as the client wrote them; nothing if it has not.
+    fn host(&self) -> &str {
+        self.authority.or_else(|| self.headers.text(&header::HOST)).unwrap_or_default()
+    }
+}
+
 /// Where a request comes from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
@@ -225,9 +232,13 @@ async fn admit_and_dispatch(
 fn understand(state: &State, head: &Head<'_>, origin: Origin) -> Result<Arc<Path>, Refusal> {
     let Head { method, path, headers, .. } = head;
     check_count(headers)?;
+    if state.has_public_key {
+        web_pages::check_host(head.host(), &state.options.names)?;
+    }
     if !headers.contains(&header::AUTHORIZATION) {
         let path = Path::parse(path)?;
         if is_open_to_all(state, &path, origin) {
+            web_pages::check_unsigned(headers, head.host())?;
             return Ok(Arc::new(path));
         }
     }
@@ -248,9 +259,7 @@ fn check_count(headers: &Fields) -> Result<(), Refusal> {
 fn is_open_to_all(state: &State, path: &Path, origin: Origin) -> bool {
     let is_management =
         matches!(path.target, Target::Split(..) | Target::Merge(_) | Target::Operation(_));
-    is_management
-        && state.options.has_public_key()
-        && origin.peer.is_some_and(|it| it.ip().is_loopback())
+    is_management && state.has_public_key && origin.peer.is_some_and(|it| it.ip().is_loopback())
 }
 
 /// The id the client gave its request, if it is one; otherwise a new one.
@@ -263,7 +272,7 @@ fn activity_id(state: &State, head: &Head<'_>) -> Uuid {
 /// Scheme, host and port as the client wrote them.
 fn base(head: &Head<'_>, origin: Origin) -> Result<String, Refusal> {
     let refused = || Refusal::bad_request("the request does not say which host it is for");
-    let host = head.authority.or_else(|| head.headers.text(&header::HOST)).ok_or_else(refused)?;
+    let host = head.host();
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
     if host.is_empty() || HOST_BYTES_MAX < host.len() || !host.bytes().all(is_letter) {
         return Err(refused());

@@ -61,6 +61,7 @@ mod state;
 mod target;
 mod throttle;
 mod tls;
+mod web_pages;
 
 pub use crate::gateway::Gateway;
 pub use crate::options::{AccountKey, GatewayOptions, PUBLIC_EMULATOR_KEY};

@@ -71,6 +71,9 @@ pub struct GatewayOptions {
     pub read_only_keys: Vec<AccountKey>,
     /// How far the time of a signature may be from ours. Default: 15 minutes.
     pub clock_skew_max: Duration,
+    /// By which names of the internet requests may call this machine while one of the keys is the
+    /// public one. Default: none; localhost, addresses and names without a dot need not be here.
+    pub names: Vec<String>,
     /// The database that holds the gateway's own container; clients cannot see it. Default:
     /// `millstream`.
     pub own_database: String,
@@ -94,6 +97,7 @@ impl Default for GatewayOptions {
             keys: vec![AccountKey::public()],
             read_only_keys: Vec::new(),
             clock_skew_max: Duration::from_secs(15 * 60),
+            names: Vec::new(),
             own_database: "millstream".to_owned(),
             account: "millstream".to_owned(),
             body_bytes_max: 4 * 1024 * 1024,
@@ -116,6 +120,13 @@ impl GatewayOptions {
     #[must_use]
     pub fn read_only_keys(mut self, value: Vec<AccountKey>) -> Self {
         self.read_only_keys = value;
+        self
+    }
+
+    /// Sets by which names of the internet requests may call this machine with the public key.
+    #[must_use]
+    pub fn names(mut self, value: Vec<String>) -> Self {
+        self.names = value;
         self
     }
 

@@ -39,6 +39,8 @@ pub(crate) struct State {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn IdSource>,
     pub(crate) options: GatewayOptions,
+    /// Whether everybody knows a key; to find out takes longer than serving a request.
+    pub(crate) has_public_key: bool,
     pub(crate) catalog: Catalog,
     pub(crate) changes: Changes,
     pub(crate) operations: Operations,
@@ -82,11 +84,13 @@ impl State {
     ) -> millstream_core::Result<Self> {
         options.check()?;
         let catalog = Catalog::open(&containers, &options.own_database).await?;
+        let has_public_key = options.has_public_key();
         let state = Self {
             containers,
             clock,
             ids,
             options,
+            has_public_key,
             catalog,
             changes: Changes::default(),
             operations: Operations::default(),

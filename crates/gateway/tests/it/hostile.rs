@@ -232,6 +232,35 @@ fn bodies_for_the_router_have_little_time_as_well() {
 }
 
 #[test]
+fn what_a_page_from_elsewhere_asks_is_refused() {
+    on_both(|gateway| async move {
+        gateway.with_container().await;
+        let split = "POST /databases/d/containers/c/partitions/0/split HTTP/1.1\r\n\
+                     connection: close\r\n";
+        let ask = async |host: &str, headers: &str, body: &str| {
+            let length = body.len();
+            let head = format!("{split}host: {host}\r\n{headers}content-length: {length}\r\n");
+            raw(&gateway, format!("{head}\r\n{body}").as_bytes()).await
+        };
+        let (json, plain) = ("content-type: application/json\r\n", "content-type: text/plain\r\n");
+        let (elsewhere, here) = ("origin: http://b.example\r\n", "origin: http://localhost\r\n");
+        check_status(&ask("localhost", elsewhere, "").await, "403");
+        check_status(&ask("localhost", "sec-fetch-site: cross-site\r\n", "").await, "403");
+        check_status(&ask("localhost", plain, "{}").await, "403");
+        // A page whose own name leads here.
+        check_status(&ask("b.example", elsewhere, "").await, "403");
+        let mut signed = head(Method::GET, "/dbs/d").replace("host: a", "host: b.example");
+        signed += "connection: close\r\n\r\n";
+        check_status(&raw(&gateway, signed.as_bytes()).await, "403");
+        let ranges = gateway.get("/dbs/d/colls/c/pkranges").await.expect(200).json();
+        assert_eq!(ranges["_count"], 1);
+        check_status(&ask("localhost", &format!("{here}{json}"), "{}").await, "200");
+        let ranges = gateway.get("/dbs/d/colls/c/pkranges").await.expect(200).json();
+        assert_eq!(ranges["_count"], 2);
+    });
+}
+
+#[test]
 fn slow_clients_are_disconnected() {
     run(async {
         let mut limits = ServerLimits::default();
