@@ -4,6 +4,7 @@
 //! as SDKs send them are served by `plain`, everything else by hyper. Nothing waits without end: a
 //! connection that says nothing, says it too slowly or does not take its answer is closed.
 
+mod answers;
 mod body;
 mod patience;
 pub(crate) mod plain;
@@ -25,7 +26,7 @@ use futures_util::future::Either;
 use http::{HeaderValue, header};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -37,6 +38,7 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 use crate::gateway::{Gateway, Origin};
+use crate::server::answers::{Streams, Taken};
 pub(crate) use crate::server::body::Arriving;
 use crate::server::patience::{Activity, Patience};
 use crate::server::plain::parse::{HeadLimits, is_for_gateway};
@@ -73,7 +75,8 @@ pub struct ServerLimits {
     /// that is a stream; HTTP/2 has pings instead. Default: 120 s; SDKs keep connections open and
     /// expect them to last.
     pub idle_timeout: Duration,
-    /// Longest time a client may take no byte of an answer. Default: 30 s.
+    /// Longest time a client may take no byte of an answer; over HTTP/2, where that ends the request
+    /// and not the connection, less than 16 KiB or the rest of it. Default: 30 s.
     pub write_timeout: Duration,
     /// How long requests that have begun may take when the server stops. Default: 5 s.
     pub shutdown_grace: Duration,
@@ -275,7 +278,8 @@ impl Connection {
         let Left { received, is_http1 } = left;
         let stream = Resumed::new(received, stream, Arc::clone(&activity), is_http1);
         let service = service_fn(move |request: http::Request<Incoming>| {
-            let under_way = activity.begin(request.version());
+            let version = request.version();
+            let under_way = activity.begin(version);
             if let Some(gateway) = &gateway
                 && is_for_gateway(request.uri().path(), authorization(&request))
             {
@@ -285,7 +289,7 @@ impl Connection {
                 let answer = Box::pin(gateway.serve(request, origin));
                 let answer = answer.map(move |it| {
                     drop(under_way);
-                    Ok::<_, Infallible>(it)
+                    Ok::<_, Infallible>(Taken::of(it, version))
                 });
                 return Either::Left(answer);
             }
@@ -295,7 +299,10 @@ impl Connection {
                 request.extensions_mut().insert(Secured);
             }
             let answer = router.clone().call(request);
-            Either::Right(answer.inspect(move |_| drop(under_way)))
+            Either::Right(answer.map(move |it| {
+                drop(under_way);
+                it.map(|it| Taken::of(it, version))
+            }))
         });
         let mut builder = builder(limits);
         if is_http1 {
@@ -318,9 +325,9 @@ fn authorization<B>(request: &http::Request<B>) -> Option<&[u8]> {
     request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes)
 }
 
-fn builder(limits: ServerLimits) -> auto::Builder<TokioExecutor> {
+fn builder(limits: ServerLimits) -> auto::Builder<Streams> {
     let bytes = usize::try_from(limits.header_bytes_max).unwrap_or(usize::MAX);
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = auto::Builder::new(Streams { write_timeout: limits.write_timeout });
     builder
         .http1()
         // A connection has a timer of its own, see `patience`.

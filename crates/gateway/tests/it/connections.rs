@@ -284,6 +284,34 @@ fn headers_over_tls_have_little_time_to_arrive() {
 }
 
 #[test]
+fn an_answer_over_http2_that_nobody_takes_is_given_up() {
+    run(async {
+        let mut limits = ServerLimits::default();
+        limits.write_timeout = Duration::from_millis(300);
+        let options = GatewayOptions::default();
+        let gateway = Running::start_with(Backend::Memory, options, limits, None, None).await;
+        let stream = TcpStream::connect(gateway.address()).await.unwrap();
+        let (mut sender, connection) =
+            hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+                .initial_stream_window_size(0)
+                .handshake(TokioIo::new(stream))
+                .await
+                .unwrap();
+        let connection = tokio::spawn(connection);
+        for _ in 0..2 {
+            let mut request = signed(Method::GET, "/", PUBLIC_EMULATOR_KEY);
+            *request.uri_mut() = "http://localhost:8081/".parse().unwrap();
+            let request = request.map(|()| Empty::<Bytes>::new());
+            let answer = timeout(PATIENCE, sender.send_request(request)).await.unwrap().unwrap();
+            assert_eq!(answer.status().as_u16(), 200);
+            let body = timeout(PATIENCE, answer.into_body().collect()).await;
+            assert!(body.expect("it is given up").is_err());
+        }
+        connection.abort();
+    });
+}
+
+#[test]
 fn an_idle_connection_of_http2_outlasts_the_time_for_headers() {
     run(async {
         let options = GatewayOptions::default();
