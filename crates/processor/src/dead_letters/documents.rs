@@ -268,7 +268,7 @@ impl Letter {
     fn to_change(&self) -> Result<Change> {
         let attempted = || format!("read the parked change \"{}\"", self.local_id());
         let partition_key = read_key(&self.parked_key)?;
-        let id = ItemId::new(&self.item_id).map_err(|it| Error::store(attempted(), it))?;
+        let id = ItemId::stored(&*self.item_id);
         let item = |it: &Version| it.to_item(&id, &partition_key);
         let current = self.current.as_ref().map(item).transpose();
         let previous = self.previous.as_ref().map(item).transpose();

@@ -354,6 +354,20 @@ fn a_change_parked_while_its_sequence_ends_begins_another() {
 }
 
 #[test]
+fn an_item_that_only_azure_takes_is_parked_like_any_other() {
+    on_both(async |scene| {
+        let id = ItemId::stored("a/b");
+        let mut of_azure = change("k", "x", 1);
+        of_azure.current.as_mut().unwrap().id = id.clone();
+        of_azure.id = id;
+        scene.park(&of_azure).await;
+        assert_eq!(scene.sequence("k").await, "a/b@1");
+        scene.letters.redrive(&k()).await.unwrap();
+        assert_eq!(scene.deliver_all("k", async |_| ()).await, "a/b@1");
+    });
+}
+
+#[test]
 fn a_letter_left_behind_is_not_part_of_the_next_sequence() {
     on_both(async |scene| {
         scene.park(&change("k", "a", 1)).await;
