@@ -75,8 +75,8 @@ pub struct ServerLimits {
     /// that is a stream; HTTP/2 has pings instead. Default: 120 s; SDKs keep connections open and
     /// expect them to last.
     pub idle_timeout: Duration,
-    /// Longest time a client may take no byte of an answer; over HTTP/2, where that ends the request
-    /// and not the connection, less than 16 KiB or the rest of it. Default: 30 s.
+    /// Longest time a client may take no byte of an answer; over HTTP/2, where that ends only the
+    /// request, less than 16 KiB or the rest of it. Default: 30 s.
     pub write_timeout: Duration,
     /// How long requests that have begun may take when the server stops. Default: 5 s.
     pub shutdown_grace: Duration,
@@ -293,12 +293,8 @@ impl Connection {
                 });
                 return Either::Left(answer);
             }
-            let mut request = Arriving::of(request, Some(limits.body_timeout)).map(Body::new);
-            request.extensions_mut().insert(ConnectInfo(peer));
-            if is_secured {
-                request.extensions_mut().insert(Secured);
-            }
-            let answer = router.clone().call(request);
+            let request = Arriving::of(request, Some(limits.body_timeout));
+            let answer = router.clone().call(with_origin(request, peer, is_secured));
             Either::Right(answer.map(move |it| {
                 drop(under_way);
                 it.map(|it| Taken::of(it, version))
@@ -319,6 +315,20 @@ impl Connection {
             tracing::debug!(%peer, error, "a connection broke");
         }
     }
+}
+
+/// The request as the router gets it.
+fn with_origin(
+    request: http::Request<Arriving<Incoming>>,
+    peer: SocketAddr,
+    is_secured: bool,
+) -> http::Request<Body> {
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(ConnectInfo(peer));
+    if is_secured {
+        request.extensions_mut().insert(Secured);
+    }
+    request
 }
 
 fn authorization<B>(request: &http::Request<B>) -> Option<&[u8]> {

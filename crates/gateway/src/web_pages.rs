@@ -60,8 +60,8 @@ pub(crate) fn check_host(host: &str, names: &[String]) -> Result<(), Refusal> {
     }
     let shown: String = name.chars().take(SHOWN_CHARS_MAX).collect();
     Err(forbidden(format!(
-        "{shown:?} may be the name of a web page that leads to this machine, and the key is public: \
-         use localhost, name it in gateway.names, or set a key of your own"
+        "{shown:?} may be the name of a web page that leads to this machine, and the key is \
+         public: use localhost, name it in gateway.names, or set a key of your own"
     )))
 }
 
