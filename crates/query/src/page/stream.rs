@@ -154,8 +154,8 @@ impl Making {
         text: impl FnOnce() -> Result<String>,
     ) -> Result<Option<End>> {
         if self.passed < self.offset {
-            self.passed += 1;
-            return Ok(None);
+            // Of LIMIT 0 the last row that OFFSET leaves out is the end.
+            return Ok(self.pass());
         }
         if self.is_full(run) {
             return Ok(Some(End::Full(rows - 1)));
