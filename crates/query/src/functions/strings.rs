@@ -96,7 +96,7 @@ fn compared(
     context.spend((one.len() + two.len()) / 16)?;
     match rest.first() {
         None | Some(Value::Bool(false)) => Ok(Value::Bool(holds(one, two))),
-        Some(Value::Bool(true)) => Ok(Value::Bool(holds(&one.to_lowercase(), &two.to_lowercase()))),
+        Some(Value::Bool(true)) => Ok(Value::Bool(holds(&folded(one), &folded(two)))),
         Some(_) => Ok(Value::Undefined),
     }
 }
@@ -135,6 +135,12 @@ fn lower(character: char) -> char {
 
 fn upper(character: char) -> char {
     in_case(character, character.to_uppercase())
+}
+
+/// The text as it is compared where case is ignored. Letters of which there are two in lower case
+/// (σ and ς) have one in upper case.
+fn folded(text: &str) -> String {
+    text.chars().map(|it| lower(upper(it))).collect()
 }
 
 /// The same character in another case, by the rules of .NET for no culture in particular: one for
