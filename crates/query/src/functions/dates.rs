@@ -5,6 +5,8 @@ use crate::error::Result;
 use crate::functions::{Context, Function};
 use crate::value::{Number, Value};
 
+const NANOSECONDS_PER_TICK: i64 = 100;
+
 pub(crate) const FUNCTIONS: &[Function] = &[
     Function::new("DateTimeAdd", 3, 3, |_, it| {
         let [unit, count, moment] = it else { return Ok(Value::Undefined) };
@@ -126,7 +128,11 @@ fn bin(arguments: &[Value]) -> Option<Value> {
         return Moment::from_ticks(value.ticks() - distance.rem_euclid(width)).map(text);
     }
     if unit == Unit::Nanosecond {
-        return Some(text(value));
+        let nanos = |it: Moment| i128::from(it.ticks()) * i128::from(NANOSECONDS_PER_TICK);
+        let distance = nanos(value) - nanos(origin);
+        let found = nanos(value) - distance.rem_euclid(size.into());
+        let ticks = found.div_euclid(NANOSECONDS_PER_TICK.into());
+        return Moment::from_ticks(i64::try_from(ticks).ok()?).map(text);
     }
     let mut count = origin.until(unit, value)?.div_euclid(size) * size;
     let mut found = origin.plus(unit, count)?;
