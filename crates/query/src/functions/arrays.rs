@@ -61,7 +61,7 @@ fn contains(context: &mut Context, arguments: &[Value]) -> Result<Value> {
     let [array, wanted, rest @ ..] = arguments else { return Ok(Value::Undefined) };
     let Some(items) = array.as_array() else { return Ok(Value::Undefined) };
     let is_partial = match rest.first() {
-        None => false,
+        None | Some(Value::Undefined) => false,
         Some(Value::Bool(is_partial)) => *is_partial,
         Some(_) => return Ok(Value::Undefined),
     };
