@@ -89,7 +89,15 @@ fn integer(integer: i64) -> Value {
 }
 
 fn logarithm(_: &mut Context, arguments: &[Value]) -> Result<Value> {
-    if arguments.len() == 1 { one(arguments, f64::ln) } else { two(arguments, f64::log) }
+    if arguments.len() == 1 {
+        return one(arguments, f64::ln);
+    }
+    // The quotient of two logarithms is rounded more than once.
+    two(arguments, |number, base| match base {
+        2.0 => number.log2(),
+        10.0 => number.log10(),
+        _ => number.log(base),
+    })
 }
 
 fn round(_: &mut Context, arguments: &[Value]) -> Result<Value> {
