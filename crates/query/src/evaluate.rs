@@ -11,7 +11,7 @@ use millstream_core::Timestamp;
 use crate::ast::{Expression, Select, Step};
 use crate::error::{Error, Result};
 use crate::functions::Context;
-use crate::measure::{MEASURE_STEP_BYTES, Parts};
+use crate::measure::{self, MEASURE_STEP_BYTES, Parts};
 use crate::value::{Object, Value};
 use crate::{Limits, Parameters, json};
 
@@ -26,11 +26,6 @@ pub(crate) struct Evaluator<'a> {
     /// The values of the aggregates of the queries that are being projected, and of what they are
     /// grouped by, innermost last.
     pub(crate) aggregates: Vec<Vec<Value>>,
-    /// Bytes that rows may take up while they are sorted or grouped.
-    pub(crate) held_bytes_max: usize,
-    /// Bytes that the rows of queries within the document at hand take up: those that JOIN goes
-    /// through, and those of which the row at hand is made.
-    pub(crate) held: usize,
 }
 
 impl<'a> Evaluator<'a> {
@@ -41,13 +36,34 @@ impl<'a> Evaluator<'a> {
             root: Value::Undefined,
             bindings: Vec::new(),
             aggregates: Vec::new(),
-            held_bytes_max: limits.held_bytes_max,
-            held: 0,
         }
     }
 
-    /// The value of an expression.
+    /// The value of an expression. What it takes up, if it was made for that, is counted as what is
+    /// held until the caller takes that back.
     pub(crate) fn value(&mut self, expression: &Expression) -> Result<Value> {
+        let before = self.context.held;
+        let value = self.evaluated(expression)?;
+        self.keep(&value, before);
+        Ok(value)
+    }
+
+    /// Takes back what was held for what a value was made of, if that is gone.
+    fn keep(&mut self, value: &Value, before: usize) {
+        let made = self.context.held.saturating_sub(before);
+        if made == 0 {
+            return;
+        }
+        let kept = match value {
+            Value::Undefined | Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+            Value::String(text) => made.min(measure::string_memory(text.len())),
+            // They may share any part of what they were made of.
+            Value::Array(_) | Value::Object(_) => made,
+        };
+        self.context.held = before + kept;
+    }
+
+    fn evaluated(&mut self, expression: &Expression) -> Result<Value> {
         self.context.spend(1)?;
         match expression {
             Expression::Literal(value) => Ok(value.clone()),
@@ -69,9 +85,11 @@ impl<'a> Evaluator<'a> {
                 Ok(operators::unary(*operator, &value))
             }
             Expression::Chain { first, rest } => {
+                let before = self.context.held;
                 let mut value = self.value(first)?;
                 for (operator, operand) in rest {
                     value = self.binary(*operator, value, operand)?;
+                    self.keep(&value, before);
                 }
                 Ok(value)
             }
@@ -198,6 +216,7 @@ impl<'a> Evaluator<'a> {
     }
 
     fn array(&mut self, items: &[Expression]) -> Result<Value> {
+        self.context.hold(measure::array_memory(items.len()))?;
         let mut values = Vec::with_capacity(items.len());
         for item in items {
             let value = self.value(item)?;
@@ -209,6 +228,7 @@ impl<'a> Evaluator<'a> {
     }
 
     fn object(&mut self, properties: &[(Arc<str>, Expression)]) -> Result<Value> {
+        self.context.hold(measure::object_memory(properties.len()))?;
         let mut entries = Vec::with_capacity(properties.len());
         for (name, expression) in properties {
             entries.push((name.clone(), self.value(expression)?));
@@ -235,18 +255,6 @@ impl<'a> Evaluator<'a> {
     pub(crate) fn text(&mut self, value: &Value) -> Result<String> {
         self.context.measure(value, MEASURE_STEP_BYTES)?;
         Ok(json::to_string(value))
-    }
-
-    /// Refuses to hold more than was allowed.
-    pub(crate) fn check_held(&self, bytes: usize) -> Result<()> {
-        if self.held_bytes_max < bytes {
-            return Err(Error::too_large(format!(
-                "its rows take up more than {} bytes while they are gathered; filter more, or \
-                 order and group less",
-                self.held_bytes_max
-            )));
-        }
-        Ok(())
     }
 }
 

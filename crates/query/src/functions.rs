@@ -19,7 +19,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::Limits;
 use crate::error::{Error, ErrorKind, Result};
 use crate::functions::pattern::Pattern;
-use crate::measure::{MEASURE_STEP_MEMORY, Measure};
+use crate::measure::{self, MEASURE_STEP_MEMORY, Measure};
 use crate::value::Value;
 
 /// Longest string a function makes.
@@ -50,6 +50,11 @@ pub(crate) struct Context {
     steps_floor: u64,
     document_steps_max: u64,
     row_bytes_max: usize,
+    /// Bytes of memory that rows may take up while they are kept, and what is made of an item.
+    pub(crate) held_bytes_max: usize,
+    /// Bytes that there are of the document at hand: the rows of queries within it that JOIN goes
+    /// through, and what the row at hand is made of.
+    pub(crate) held: usize,
     /// Patterns by their modifiers and text.
     patterns: BTreeMap<String, Arc<Pattern>>,
     /// Pages of a query have the same, so that RAND gives an item the same numbers on each.
@@ -137,7 +142,7 @@ impl std::fmt::Debug for Function {
 
 impl Context {
     pub(crate) fn new(now: Timestamp, limits: &Limits) -> Self {
-        let Limits { steps_max, document_steps_max, row_bytes_max, .. } = *limits;
+        let Limits { steps_max, document_steps_max, row_bytes_max, held_bytes_max, .. } = *limits;
         let mut context = Self {
             now,
             steps_left: steps_max,
@@ -145,6 +150,8 @@ impl Context {
             steps_floor: 0,
             document_steps_max,
             row_bytes_max,
+            held_bytes_max,
+            held: 0,
             patterns: BTreeMap::new(),
             seed: None,
             chance: new_seed(),
@@ -227,6 +234,30 @@ impl Context {
         Ok(measure)
     }
 
+    /// Counts the memory of what is about to be made, until whoever evaluates takes that back. More
+    /// than may be held is refused.
+    pub(crate) fn hold(&mut self, bytes: usize) -> Result<()> {
+        self.held = self.held.saturating_add(bytes);
+        self.check_held(self.held)
+    }
+
+    /// Takes back what was held for something that is gone.
+    fn release(&mut self, bytes: usize) {
+        self.held -= bytes;
+    }
+
+    /// Refuses to hold more than was allowed.
+    pub(crate) fn check_held(&self, bytes: usize) -> Result<()> {
+        if self.held_bytes_max < bytes {
+            return Err(Error::too_large(format!(
+                "what it keeps of rows, and makes of an item, takes up more than {} bytes; filter \
+                 more, order and group less, or make shorter arrays and strings",
+                self.held_bytes_max
+            )));
+        }
+        Ok(())
+    }
+
     /// At least 0, less than 1, and different at every call.
     fn random(&mut self) -> f64 {
         self.randoms += 1;
@@ -253,7 +284,8 @@ impl Context {
             let reason = format!("it makes a string of more than {STRING_BYTES_MAX} bytes");
             return Err(Error::too_large(reason));
         }
-        self.spend(bytes / 16)
+        self.spend(bytes / 16)?;
+        self.hold(measure::string_memory(bytes))
     }
 
     /// Whether the text matches a regular expression; none if it is not one.

@@ -145,7 +145,7 @@ impl Gathered {
             self.held += SEEN_BYTES;
             // What has a place by its value is forgotten with its row.
             if !self.is_by_value {
-                evaluator.check_held(self.held)?;
+                evaluator.context.check_held(self.held)?;
             }
         }
         self.next += 1;
@@ -190,10 +190,10 @@ impl Gathered {
         }
         let row = self.held_row(evaluator, row)?;
         self.rows.push(row);
-        if evaluator.held_bytes_max < self.held {
-            self.shed(select, evaluator.held_bytes_max);
+        if evaluator.context.held_bytes_max < self.held {
+            self.shed(select, evaluator.context.held_bytes_max);
         }
-        evaluator.check_held(self.held)
+        evaluator.context.check_held(self.held)
     }
 
     /// Drops the last rows of those that take up too much, if the next page can bring them. At

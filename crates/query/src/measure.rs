@@ -15,6 +15,46 @@ pub(crate) const MEASURE_STEP_MEMORY: usize = 8 * size_of::<Value>();
 /// What counts the owners of a value that can be shared.
 const SHARED_BYTES: usize = size_of::<usize>() * 2;
 
+/// What an array of so many values takes up, but for their parts.
+pub(crate) fn array_memory(length: usize) -> usize {
+    SHARED_BYTES + size_of::<Vec<Value>>() + length.saturating_mul(size_of::<Value>())
+}
+
+/// What an object of so many properties takes up, but for their names and their parts.
+pub(crate) fn object_memory(properties: usize) -> usize {
+    /// An entry, and its place in the order of names.
+    const PROPERTY_BYTES: usize = size_of::<(Arc<str>, Value)>() + size_of::<usize>();
+    SHARED_BYTES + size_of::<Object>() + properties.saturating_mul(PROPERTY_BYTES)
+}
+
+/// What a string of so many bytes takes up.
+pub(crate) fn string_memory(bytes: usize) -> usize {
+    SHARED_BYTES + bytes
+}
+
+/// About what the value takes up that a text of JSON spells, with the text: no less than that, but
+/// for the room that lists have for more.
+pub(crate) fn memory_of_json(text: &str) -> usize {
+    let (mut memory, mut is_in_string, mut is_escaped) = (text.len() * 2, false, false);
+    for byte in text.bytes() {
+        if is_in_string {
+            is_in_string = is_escaped || byte != b'"';
+            is_escaped = !is_escaped && byte == b'\\';
+            continue;
+        }
+        is_in_string = byte == b'"';
+        memory += match byte {
+            b'"' => SHARED_BYTES,
+            b'[' => array_memory(1),
+            b'{' => object_memory(0),
+            b':' => object_memory(1) - object_memory(0),
+            b',' => size_of::<Value>(),
+            _ => 0,
+        };
+    }
+    memory
+}
+
 /// About how many bytes a value takes up. What several parts share counts for each of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Measure {
@@ -159,6 +199,18 @@ mod tests {
             write_double(double, &mut out);
             assert_eq!(double_bytes(double), out.len(), "{out}");
         }
+    }
+
+    #[test]
+    fn a_text_takes_up_about_as_much_as_the_value_that_it_spells() {
+        for text in ["[0,0,0,0]", "{\"a\":1,\"b\":[]}", "[{},[[]],\"a,[\\\"{:\",1e400]", "[]"] {
+            let value = json::read(&bytes::Bytes::from(text)).unwrap();
+            let (memory, found) = (Measure::of(&value, 1000).unwrap().memory, memory_of_json(text));
+            assert!((memory / 4..memory * 2).contains(&found), "{found} of {memory}: {text}");
+        }
+        // What stands within strings makes no values.
+        let text = "\"[[[[\\\"[[[,,,,\"";
+        assert_eq!(memory_of_json(text), text.len() * 2 + SHARED_BYTES);
     }
 
     #[test]

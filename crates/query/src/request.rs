@@ -57,8 +57,9 @@ pub struct Limits {
     /// than a second.
     pub document_steps_max: u64,
     /// Bytes of memory that rows of a query which sorts or groups, and what its aggregates have,
-    /// may take up. A page of rows in order, or of groups, ends earlier if it needs more; other
-    /// queries are refused. Default: 64 MiB.
+    /// may take up, and that what it makes of one item may: the arrays, objects and strings of its
+    /// functions, and the rows of queries within the item. A page of rows in order, or of groups,
+    /// ends earlier if it needs more; other queries are refused. Default: 64 MiB.
     pub held_bytes_max: usize,
     /// Bytes that one row may have as JSON; more is refused, and so is a value of more bytes that
     /// is compared, told from others or kept. A row may be longer than `bytes_max`; this guards

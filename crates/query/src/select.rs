@@ -6,7 +6,7 @@ use crate::ast::{Collection, Projection, Select};
 use crate::error::Result;
 use crate::evaluate::Evaluator;
 use crate::gather::{Gathered, Place};
-use crate::measure::Parts;
+use crate::measure::{self, Parts};
 use crate::value::{Object, Value};
 
 /// What is called with each row.
@@ -30,10 +30,10 @@ impl<'a> Evaluator<'a> {
         let mut stage = Stage::new(select, self)?;
         let mut rows = Vec::new();
         // What is counted of it so far, with what is gathered.
-        let (outer, mut counted) = (self.held, 0);
+        let (outer, mut counted) = (self.context.held, 0);
         let (mut held, mut parts) = (0, None);
         let _ = self.each_row(select, 0, &mut |evaluator| {
-            let sources = evaluator.held - counted;
+            let sources = evaluator.context.held - counted;
             let flow = stage.take(evaluator, &Place::nowhere(), &mut |evaluator, value| {
                 let memory = evaluator.memory(&value)?;
                 held += match &mut parts {
@@ -41,7 +41,7 @@ impl<'a> Evaluator<'a> {
                     None => memory,
                 };
                 rows.push(value);
-                if evaluator.held_bytes_max < sources + held && parts.is_none() {
+                if evaluator.context.held_bytes_max < sources + held && parts.is_none() {
                     // Many rows can share what the item has; it is seldom worth while to look.
                     let (mut known, root) = (Parts::default(), evaluator.root.clone());
                     evaluator.memory_besides(&mut known, &root)?;
@@ -54,17 +54,17 @@ impl<'a> Evaluator<'a> {
                 Ok(ControlFlow::Continue(()))
             });
             counted = held + stage.gathered.as_ref().map_or(0, |it| it.held);
-            evaluator.held = sources + counted;
-            evaluator.check_held(evaluator.held)?;
+            evaluator.context.held = sources + counted;
+            evaluator.context.check_held(evaluator.context.held)?;
             flow
         })?;
         // Rows of groups are made of these, and are others.
         let makes_rows = select.is_grouped();
-        self.held = outer + if makes_rows { held } else { counted };
+        self.context.held = outer + if makes_rows { held } else { counted };
         let _ = stage.finish(self, &mut |evaluator, value| {
             if makes_rows {
-                evaluator.held += evaluator.memory(&value)?;
-                evaluator.check_held(evaluator.held)?;
+                evaluator.context.held += evaluator.memory(&value)?;
+                evaluator.context.check_held(evaluator.context.held)?;
             }
             rows.push(value);
             Ok(ControlFlow::Continue(()))
@@ -74,19 +74,19 @@ impl<'a> Evaluator<'a> {
 
     /// Whether a query within the document has rows; stops at the first.
     pub(crate) fn has_rows(&mut self, select: &Select) -> Result<bool> {
-        let (mut is_found, outer) = (false, self.held);
+        let (mut is_found, outer) = (false, self.context.held);
         if select.is_blocking() || select.is_limited() {
             is_found = !self.rows(select)?.is_empty();
-            self.held = outer;
+            self.context.held = outer;
             return Ok(is_found);
         }
         let _ = self.each_row(select, 0, &mut |evaluator| {
-            let sources = evaluator.held;
+            let sources = evaluator.context.held;
             is_found = !evaluator.project(select)?.is_undefined();
-            evaluator.held = sources;
+            evaluator.context.held = sources;
             Ok(if is_found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
-        self.held = outer;
+        self.context.held = outer;
         Ok(is_found)
     }
 
@@ -97,7 +97,7 @@ impl<'a> Evaluator<'a> {
         let mut held = 0;
         let mut out = |evaluator: &mut Self, value: Value| {
             held += evaluator.memory(&value)?;
-            evaluator.check_held(held)?;
+            evaluator.context.check_held(held)?;
             rows.push(value);
             Ok(ControlFlow::Continue(()))
         };
@@ -128,14 +128,14 @@ impl<'a> Evaluator<'a> {
         }
         self.root = document.clone();
         self.bindings.clear();
-        self.held = 0;
+        self.context.held = 0;
         let Some((first, rest)) = stages.split_first_mut() else {
             return Ok(ControlFlow::Continue(()));
         };
         let mut place = place.clone();
         self.each_row(first.select, 0, &mut |evaluator| {
             place.row += 1;
-            let (at, sources) = (place.clone(), evaluator.held);
+            let (at, sources) = (place.clone(), evaluator.context.held);
             let flow = if rest.is_empty() {
                 first.take(evaluator, &at, out)
             } else {
@@ -147,7 +147,7 @@ impl<'a> Evaluator<'a> {
                 flow
             };
             // What becomes of the row is counted where it is kept.
-            evaluator.held = sources;
+            evaluator.context.held = sources;
             flow
         })
     }
@@ -208,13 +208,13 @@ impl<'a> Evaluator<'a> {
             self.bindings.push(element.clone());
             let flow = self.each_row(select, 1, &mut |evaluator| {
                 place.row += 1;
-                let (at, sources) = (place.clone(), evaluator.held);
+                let (at, sources) = (place.clone(), evaluator.context.held);
                 let outer = evaluator.bindings.clone();
                 let flow = first.take(evaluator, &at, &mut |evaluator, value| {
                     evaluator.pass_on(rest, value, &at, out)
                 });
                 evaluator.bindings = outer;
-                evaluator.held = sources;
+                evaluator.context.held = sources;
                 flow
             });
             self.bindings.clear();
@@ -235,15 +235,15 @@ impl<'a> Evaluator<'a> {
     ) -> Result<ControlFlow<()>> {
         self.context.spend(1)?;
         let Some(source) = select.sources.get(index) else {
-            let held = self.held;
+            let held = self.context.held;
             let is_kept = match &select.filter {
                 Some(filter) => self.value(filter)?.is_true(),
                 None => true,
             };
-            self.held = held;
+            self.context.held = held;
             return if is_kept { visit(self) } else { Ok(ControlFlow::Continue(())) };
         };
-        let held = self.held;
+        let held = self.context.held;
         let values = match &source.collection {
             Collection::Root { steps, .. } => {
                 let root = self.root.clone();
@@ -252,7 +252,7 @@ impl<'a> Evaluator<'a> {
             Collection::Expression(expression) => vec![self.value(expression)?],
             Collection::Select(inner) => self.rows(inner)?,
         };
-        let held = self.held - held;
+        let held = self.context.held - held;
         let depth = self.bindings.len();
         let mut bind = |evaluator: &mut Self, value: &Value| {
             evaluator.bindings.truncate(depth);
@@ -268,19 +268,19 @@ impl<'a> Evaluator<'a> {
                 break ControlFlow::Break(());
             }
         };
-        self.held -= held;
+        self.context.held -= held;
         Ok(flow)
     }
 
     /// What the group at hand is sorted by, and the value of SELECT.
     pub(crate) fn group_row(&mut self, select: &Select) -> Result<(Vec<Value>, Value)> {
-        let held = self.held;
+        let held = self.context.held;
         let mut keys = Vec::with_capacity(select.order_by.len());
         for item in &select.order_by {
             keys.push(self.value(&item.expression)?);
         }
         let value = self.project(select)?;
-        self.held = held;
+        self.context.held = held;
         Ok((keys, value))
     }
 
@@ -290,6 +290,7 @@ impl<'a> Evaluator<'a> {
             Projection::Star => Ok(self.bindings.last().cloned().unwrap_or_default()),
             Projection::Value(expression) => self.value(expression),
             Projection::List(list) => {
+                self.context.hold(measure::object_memory(list.len()))?;
                 let mut entries = Vec::with_capacity(list.len());
                 for (item, name) in list.iter().zip(&select.names) {
                     entries.push((name.clone(), self.value(&item.expression)?));

@@ -41,6 +41,8 @@ pub(crate) fn matches(
         }
     };
     context.spend(text.len() + pattern.len())?;
+    let of_pattern = pattern.len().saturating_mul(size_of::<Piece>() + size_of::<char>());
+    context.hold(of_pattern.saturating_add(size_of_val(text) * size_of::<char>()))?;
     let pieces = pieces(pattern, escape);
     let characters: Vec<char> = text.chars().collect();
     run(context, &pieces, &characters).map(Some)
@@ -99,7 +101,7 @@ fn pieces(pattern: &str, escape: Option<char>) -> Vec<Piece> {
     let characters: Vec<char> = pattern.chars().collect();
     // Nothing is looked for again and again that is not there.
     let last_closing = characters.iter().rposition(|it| *it == ']').unwrap_or_default();
-    let mut pieces = Vec::new();
+    let mut pieces = Vec::with_capacity(characters.len());
     let mut at = 0;
     while let Some(character) = characters.get(at) {
         at += 1;

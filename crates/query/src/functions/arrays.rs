@@ -8,6 +8,8 @@ use crate::compare;
 use crate::error::Result;
 use crate::evaluate::truth;
 use crate::functions::{Context, Function, all, any};
+use crate::gather::SEEN_BYTES;
+use crate::measure::{array_memory, object_memory};
 use crate::value::{Object, Value, double};
 
 pub(crate) const FUNCTIONS: &[Function] = &[
@@ -48,10 +50,15 @@ pub(crate) const FUNCTIONS: &[Function] = &[
 ];
 
 fn concatenate(context: &mut Context, arguments: &[Value]) -> Result<Value> {
-    let mut joined = Vec::new();
+    let mut length: usize = 0;
     for argument in arguments {
         let Some(items) = argument.as_array() else { return Ok(Value::Undefined) };
-        context.spend(items.len())?;
+        length = length.saturating_add(items.len());
+    }
+    context.spend(length)?;
+    context.hold(array_memory(length))?;
+    let mut joined = Vec::with_capacity(length);
+    for items in arguments.iter().filter_map(Value::as_array) {
         joined.extend(items.iter().cloned());
     }
     Ok(Value::array(joined))
@@ -161,8 +168,10 @@ fn slice(context: &mut Context, arguments: &[Value]) -> Result<Value> {
     };
     let range = |it: i64| usize::try_from(it).unwrap_or_default();
     let end = (start + count).min(length);
+    let kept = &items[range(start)..range(end)];
     context.spend(items.len())?;
-    Ok(Value::array(items[range(start)..range(end)].to_vec()))
+    context.hold(array_memory(kept.len()))?;
+    Ok(Value::array(kept.to_vec()))
 }
 
 fn choose(_: &mut Context, arguments: &[Value]) -> Result<Value> {
@@ -183,6 +192,8 @@ fn object_to_array(context: &mut Context, arguments: &[Value]) -> Result<Value> 
         return Ok(Value::Undefined);
     };
     context.spend(object.len().saturating_mul(4))?;
+    let pairs_memory = object.len().saturating_mul(object_memory(2));
+    context.hold(array_memory(object.len()).saturating_add(pairs_memory))?;
     let pair = |(name, it): (&Arc<str>, &Value)| {
         let entries = vec![(key.clone(), Value::String(name.clone())), (value.clone(), it.clone())];
         Value::object(Object::collect(entries))
@@ -195,12 +206,18 @@ fn array_to_object(context: &mut Context, arguments: &[Value]) -> Result<Value> 
         return Ok(Value::Undefined);
     };
     context.spend(items.len())?;
+    // Where names repeat, there is a second list for a while.
+    let room = object_memory(items.len()).saturating_mul(2);
+    context.hold(room)?;
     let mut entries = Vec::with_capacity(items.len());
     for item in items.iter() {
         let Value::String(name) = item.property("k") else { return Ok(Value::Undefined) };
         entries.push((name, item.property("v")));
     }
-    Ok(Value::object(Object::collect(entries)))
+    let object = Object::collect(entries);
+    context.release(room);
+    context.hold(object_memory(object.len()))?;
+    Ok(Value::object(object))
 }
 
 fn set_equal(context: &mut Context, arguments: &[Value]) -> Result<Value> {
@@ -211,6 +228,7 @@ fn set_equal(context: &mut Context, arguments: &[Value]) -> Result<Value> {
     for argument in arguments {
         context.measure(argument, 1)?;
     }
+    context.hold(seen_memory(one, two))?;
     let set = |items: &[Value]| items.iter().map(compare::digest).collect::<BTreeSet<_>>();
     Ok(Value::Bool(set(one) == set(two)))
 }
@@ -227,7 +245,18 @@ fn sets(
     for argument in arguments {
         context.measure(argument, 1)?;
     }
-    Ok(Value::array(operate(one, two)))
+    // There may be a copy of both beside the result.
+    let room = seen_memory(one, two).saturating_add(array_memory(one.len() + two.len()) * 2);
+    context.hold(room)?;
+    let kept = operate(one, two);
+    context.release(room);
+    context.hold(array_memory(kept.capacity()))?;
+    Ok(Value::array(kept))
+}
+
+/// What it takes to remember the values of two sets.
+fn seen_memory(one: &[Value], two: &[Value]) -> usize {
+    (one.len() + two.len()).saturating_mul(SEEN_BYTES)
 }
 
 fn digests<T>(items: &[Value], then: impl FnOnce(&BTreeSet<u128>) -> T) -> T {

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::evaluate::truth;
 use crate::functions::{Context, Function, all, any};
 use crate::json;
+use crate::measure::{self, MEASURE_STEP_BYTES, array_memory, string_memory};
 use crate::value::{Number, Value, whole};
 
 pub(crate) const FUNCTIONS: &[Function] = &[
@@ -285,13 +286,18 @@ fn join(context: &mut Context, arguments: &[Value]) -> Result<Value> {
     let [Value::Array(parts), Value::String(between)] = arguments else {
         return Ok(Value::Undefined);
     };
-    let mut joined = String::new();
-    for (index, part) in parts.iter().enumerate() {
+    context.spend(parts.len())?;
+    let mut length = between.len().saturating_mul(parts.len().saturating_sub(1));
+    for part in parts.iter() {
         let Some(part) = part.as_str() else { return Ok(Value::Undefined) };
+        length = length.saturating_add(part.len());
+    }
+    context.check_string(length)?;
+    let mut joined = String::with_capacity(length);
+    for (index, part) in parts.iter().filter_map(Value::as_str).enumerate() {
         if 0 < index {
             joined.push_str(between);
         }
-        context.check_string(joined.len() + part.len())?;
         joined.push_str(part);
     }
     Ok(Value::string(joined))
@@ -305,7 +311,11 @@ fn split(context: &mut Context, arguments: &[Value]) -> Result<Value> {
     if between.is_empty() {
         return Ok(Value::array(vec![Value::String(text.clone())]));
     }
-    Ok(Value::array(text.split(&**between).map(Value::string).collect()))
+    let count = text.matches(&**between).count() + 1;
+    context.hold(array_memory(count) + string_memory(0) * count + text.len())?;
+    let mut parts = Vec::with_capacity(count);
+    parts.extend(text.split(&**between).map(Value::string));
+    Ok(Value::array(parts))
 }
 
 fn to_string(context: &mut Context, arguments: &[Value]) -> Result<Value> {
@@ -329,17 +339,19 @@ fn parsed(
         return Ok(Value::Undefined);
     };
     context.spend(text.len())?;
+    let room = measure::memory_of_json(text);
+    context.hold(room)?;
     let value = json::read(&Bytes::copy_from_slice(text.as_bytes())).ok();
-    Ok(value.filter(is_wanted).unwrap_or_default())
+    let value = value.filter(is_wanted).unwrap_or_default();
+    // Lists may have room for more than they have.
+    let memory = context.measure(&value, MEASURE_STEP_BYTES)?.memory;
+    context.hold(memory.saturating_sub(room))?;
+    Ok(value)
 }
 
 fn string_to_number(context: &mut Context, arguments: &[Value]) -> Result<Value> {
-    let Some(text) = arguments.first().and_then(Value::as_str) else {
-        return Ok(Value::Undefined);
-    };
-    context.spend(text.len())?;
-    let value = json::read(&Bytes::copy_from_slice(text.as_bytes())).ok();
-    let number = value.as_ref().and_then(Value::as_double).filter(|it| it.is_finite());
+    let value = parsed(context, arguments, |value| matches!(value, Value::Number(_)))?;
+    let number = value.as_double().filter(|it| it.is_finite());
     Ok(number.map_or(Value::Undefined, |it| Value::Number(Number::from(it))))
 }
 

@@ -88,7 +88,7 @@ impl Gathered {
                 group.memory = group.memory - before + after;
                 self.held = self.held - before + after;
                 added += 1;
-                if evaluator.held_bytes_max < self.held {
+                if evaluator.context.held_bytes_max < self.held {
                     break;
                 }
             }
@@ -119,14 +119,14 @@ impl Gathered {
     /// Leaves groups that take up too much to the next page, or refuses them where all are kept.
     fn check_groups(&mut self, evaluator: &Evaluator<'_>) -> Result<()> {
         while self.groups_max.is_some()
-            && evaluator.held_bytes_max < self.held
+            && evaluator.context.held_bytes_max < self.held
             && self.groups_passed.saturating_add(1) < self.groups.len()
         {
             self.drop_last();
             self.groups_max = Some(self.groups.len());
             self.is_shed = true;
         }
-        evaluator.check_held(self.held)
+        evaluator.context.check_held(self.held)
     }
 
     /// The rows of the groups in their order.
@@ -188,7 +188,7 @@ impl Gathered {
         let is_new = !select.is_distinct || self.seen.insert(compare::digest(&row.value));
         if is_new && !row.value.is_undefined() {
             let row = self.held_row(evaluator, Row { memory, ..row })?;
-            evaluator.check_held(self.held)?;
+            evaluator.context.check_held(self.held)?;
             self.rows.push(row);
         }
         Ok(())

@@ -19,8 +19,8 @@ fn check_too_much(harness: &Harness, query: &str, limits: Limits) {
     let error = page(harness, query, limits).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge, "{query}");
     let expected = format!(
-        "could not run the query: its rows take up more than {} bytes while they are gathered; \
-         filter more, or order and group less",
+        "could not run the query: what it keeps of rows, and makes of an item, takes up more than \
+         {} bytes; filter more, order and group less, or make shorter arrays and strings",
         limits.held_bytes_max
     );
     assert_eq!(error.report(), expected, "{query}");
@@ -379,4 +379,99 @@ fn rows_of_queries_beside_and_within_each_other_count_together() {
     let filtered = format!("SELECT VALUE t FROM t IN c.l {filter}");
     let within = format!("SELECT VALUE ARRAY_LENGTH(ARRAY({filtered})) FROM c");
     assert_eq!(all(&harness, &within, limits).unwrap(), ["60"]);
+}
+
+/// An item whose array takes up 64 KB.
+fn with_parts() -> Harness {
+    let zeros = vec!["0"; 2000].join(",");
+    let properties: Vec<String> = (0..500).map(|it| format!(r#""k{it}":0"#)).collect();
+    let properties = properties.join(",");
+    let pairs: Vec<String> = (0..500).map(|it| format!(r#"{{"k":"k{it}","v":0}}"#)).collect();
+    let pairs = pairs.join(",");
+    let document = format!(
+        r#"{{"id":"1","pk":"p","l":[{zeros}],"o":{{{properties}}},"p":[{pairs}],"s":"{zeros}"}}"#
+    );
+    Harness::new(&["/pk"], &[document])
+}
+
+#[test]
+fn what_functions_make_of_an_item_counts_together() {
+    let harness = with_parts();
+    let limits = Limits { held_bytes_max: 300_000, ..Limits::default() };
+    for (made, fitting) in [
+        ("ARRAY_CONCAT(c.l, [1])", 4),
+        ("ARRAY_SLICE(c.l, 0)", 4),
+        ("ARRAY_CONCAT(ObjectToArray(c.o), [])", 2),
+        ("ObjectToArray(c.o)", 2),
+        ("ArrayToObject(c.p)", 4),
+        ("StringSplit(c.s, ',')", 2),
+        ("StringToArray(CONCAT('[', c.s, ']'))", 3),
+        ("StringToObject(ToString(c.o))", 4),
+        ("CONCAT(c.s, 'x')", 50),
+        ("UPPER(c.s)", 50),
+        ("StringJoin(StringSplit('a,b', ','), c.s)", 50),
+        ("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20]", 300),
+        ("{a: 1, b: 2, c: 3, d: 4, e: 5, f: 6, g: 7, h: 8, i: 9, j: 10}", 300),
+    ] {
+        let all_of = |times: usize| {
+            let made = vec![made; times].join(", ");
+            format!("SELECT VALUE ARRAY_LENGTH([{made}]) FROM c")
+        };
+        let fits = all(&harness, &all_of(fitting), limits);
+        assert_eq!(fits.unwrap(), [fitting.to_string()], "{made}");
+        check_too_much(&harness, &all_of(fitting * 3), limits);
+    }
+    // Of the values of sources no two are there at once, but those of several sources are.
+    let sources = |times: usize| {
+        let join = |it| format!(" JOIN s{it} IN ARRAY_SLICE(c.l, 1, 1999)");
+        let joins: String = (0..times).map(join).collect();
+        format!("SELECT TOP 1 VALUE 1 FROM c{joins}")
+    };
+    assert_eq!(all(&harness, &sources(4), limits).unwrap(), ["1"]);
+    check_too_much(&harness, &sources(5), limits);
+}
+
+#[test]
+fn what_is_too_large_to_be_made_is_refused_before() {
+    let harness = with_parts();
+    let limits = Limits { held_bytes_max: 50_000, ..Limits::default() };
+    for made in [
+        "ARRAY_LENGTH(ARRAY_CONCAT(c.l, []))",
+        "ARRAY_LENGTH(ARRAY_SLICE(c.l, 1))",
+        "ARRAY_LENGTH(SetUnion(c.l, c.l))",
+        "ARRAY_LENGTH(SetIntersect(c.l, c.l))",
+        "SetEqual(c.l, c.l)",
+        "ARRAY_LENGTH(ObjectToArray(c.o))",
+        "ArrayToObject(c.p).k1",
+        "ARRAY_LENGTH(StringSplit(c.s, ','))",
+        "ARRAY_LENGTH(StringToArray(CONCAT('[', c.s, ']')))",
+        "StringToNumber(CONCAT('[', c.s, ']'))",
+        "StringToObject(ToString(c.o)).k1",
+        "'a' LIKE c.s",
+    ] {
+        check_too_much(&harness, &format!("SELECT VALUE {made} FROM c"), limits);
+    }
+}
+
+#[test]
+fn what_is_gone_again_counts_no_more() {
+    let harness = with_parts();
+    let limits = Limits { held_bytes_max: 300_000, ..Limits::default() };
+    let length = "ARRAY_LENGTH(ARRAY_CONCAT(c.l, c.l))";
+    let lengths = |between: &str| vec![length; 20].join(between);
+    for (query, expected) in [
+        (format!("SELECT VALUE {} FROM c", lengths(" + ")), vec!["80000"]),
+        (format!("SELECT VALUE ARRAY_LENGTH([{}]) FROM c", lengths(", ")), vec!["20"]),
+        (format!("SELECT VALUE 5 IN ({}) FROM c", lengths(", ")), vec!["false"]),
+        (format!("SELECT VALUE t FROM c JOIN t IN [1, 2, 3, 4, 5] WHERE {length} = t"), vec![]),
+        (format!("SELECT VALUE {length} - t FROM c JOIN t IN [1, 2]"), vec!["3999", "3998"]),
+        (format!("SELECT VALUE COUNT({length}) FROM c JOIN t IN c.l"), vec!["2000"]),
+        (format!("SELECT VALUE LENGTH(c.s{}) FROM c", " || c.s".repeat(30)), vec!["123969"]),
+        (
+            "SELECT VALUE t FROM c JOIN t IN [[1], [2]] WHERE ARRAY_CONCAT(c.l, t) != t".to_owned(),
+            vec!["[1]", "[2]"],
+        ),
+    ] {
+        assert_eq!(all(&harness, &query, limits).unwrap(), expected, "{query}");
+    }
 }
