@@ -146,5 +146,5 @@ macro_rules! files {
     )*};
 }
 
-files!(select operators undefined strings arrays math types dates subqueries order groups windows
-       rewritten numbers partitions keys computed);
+files!(select operators undefined strings patterns arrays math types dates subqueries order groups
+       windows rewritten numbers partitions keys computed);
