@@ -24,6 +24,8 @@ mod relaying;
 mod replaying;
 mod retention;
 mod show;
+#[cfg(test)]
+mod sparse_feed;
 mod system;
 mod tail;
 mod traces;

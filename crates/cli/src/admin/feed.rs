@@ -100,7 +100,7 @@ pub(crate) async fn feed(system: &System, request: FeedRequest) -> Result<FeedAn
     Ok(FeedAnswer { changes, places })
 }
 
-/// Reads a page of each place until there are enough changes.
+/// Reads each place to its next changes, or to its end, until there are enough of them.
 async fn read_all(
     container: &Container,
     places: Vec<Place>,
@@ -117,8 +117,11 @@ async fn read_all(
         let size = PageSize::items(changes_max - changes.len()).clamped();
         match container.feed.read(&place.keys, &after, size).await {
             Ok(page) => {
+                // Empty although there is more: much was passed over.
+                let goes_on = page.changes.is_empty() && page.continuation != after;
                 changes.extend(page.changes);
-                done.push(Place { keys: place.keys, after: page.continuation.to_string() });
+                let place = Place { keys: place.keys, after: page.continuation.to_string() };
+                if goes_on { todo.push(place) } else { done.push(place) }
             }
             Err(error) if error.kind() == ErrorKind::RangeMoved => {
                 for range in container.feed.ranges().await? {
@@ -168,5 +171,37 @@ impl TryFrom<&Change> for ChangeRow {
             sequence: item.and_then(|it| it.sequence),
             body: body.map(RawValue::from_string).transpose()?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_core::memory::Memory;
+    use millstream_core::{
+        Batch, ContainerName, ContainerSettings, Containers, KeyRange, Operation,
+        PartitionKeyDefinition, SystemClock,
+    };
+
+    use super::*;
+    use crate::sparse_feed::SparseFeed;
+
+    #[tokio::test]
+    async fn pages_without_changes_are_not_the_end() {
+        let memory = Memory::new(Arc::new(SystemClock::default()));
+        memory.create_database("app").await.unwrap();
+        let name = ContainerName::new("app", "data").unwrap();
+        let settings = ContainerSettings::new(PartitionKeyDefinition::hash("/pk").unwrap());
+        memory.create(&name, settings).await.unwrap();
+        let mut container = memory.open(&name).await.unwrap();
+        let create = Operation::create(r#"{"id":"1","pk":"a"}"#);
+        container.documents.commit(Batch::new("a").with(create)).await.unwrap();
+        let (keys, mode) = (KeyRange::all(), FeedMode::LatestVersion);
+        let after = container.feed.start(&keys, StartFrom::Beginning, mode).await.unwrap();
+        container.feed = Arc::new(SparseFeed(container.feed));
+        let places = vec![Place { keys, after: after.to_string() }];
+        let (changes, places) = read_all(&container, places, 10).await.unwrap();
+        assert_eq!(changes.len(), 1);
+        let (changes, _) = read_all(&container, places, 10).await.unwrap();
+        assert_eq!(changes.len(), 0);
     }
 }

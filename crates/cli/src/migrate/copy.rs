@@ -57,14 +57,11 @@ impl Copier {
                     }
                     Err(error) => return Err(error.into()),
                 };
+                // A page may be empty although there is more: much was passed over.
                 if page.changes.is_empty() && page.continuation == after {
                     break;
                 }
-                let is_end = page.changes.is_empty();
                 self.write(&mut position, page).await?;
-                if is_end {
-                    break;
-                }
             }
         }
         self.progress.end();

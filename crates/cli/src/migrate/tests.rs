@@ -7,8 +7,9 @@ use millstream_core::{
 };
 use millstream_store::Store;
 
-use crate::migrate::{Migration, Summary, Until, numbers_of};
+use crate::migrate::{Migration, Summary, Until, journal, numbers_of};
 use crate::places::Place;
+use crate::sparse_feed::SparseFeed;
 
 fn memory() -> Arc<dyn Containers> {
     Arc::new(Memory::new(Arc::new(SystemClock::default())))
@@ -107,6 +108,18 @@ async fn a_container_goes_to_another_backend_while_it_changes() {
     assert_eq!(bodies(&target).await, bodies(&source).await);
     let again = migration(&source, &target, Until::Switched).run(&[name()]).await.unwrap_err();
     assert!(again.to_string().contains("switched already"), "{again}");
+}
+
+#[tokio::test]
+async fn pages_without_changes_are_not_the_end() {
+    let (source, _) = filled(2).await;
+    let target = memory();
+    let migration = migration(&source, &target, Until::CaughtUp);
+    let journals = journal::container(&*target).await.unwrap();
+    let mut copier = migration.prepare(&name(), &journals).await.unwrap();
+    copier.source.feed = Arc::new(SparseFeed(copier.source.feed));
+    assert_eq!(copier.catch_up().await.unwrap(), 250);
+    assert_eq!(bodies(&target).await, bodies(&source).await);
 }
 
 #[tokio::test]
