@@ -52,6 +52,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             }));
     }
     Server::new(listener, router).tls(tls).run(shutdown).await;
+    gateway.settled().await;
     input_ends.await?;
     Ok(())
 }

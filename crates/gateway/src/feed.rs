@@ -6,6 +6,8 @@
 //! headers that they send again each time. Only the SDK for .NET does not repeat the time; it takes
 //! an etag as it is, so for a while the time stands behind the number: `"42.1700000000000"`.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{StatusCode, header};
 use millstream_core::{
@@ -26,6 +28,8 @@ use crate::{change_wire, charge, headers};
 /// Pages without a change for the reader that are passed over within one request. Then the client
 /// gets an empty page and comes again, so that no request takes for ever.
 const EMPTY_PAGES_MAX: usize = 32;
+/// How long pages are passed over: some clients wait for seconds only, and then begin again.
+const EMPTY_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// `GET …/docs` with a feed mode.
 pub(crate) async fn read(call: Call<'_>) -> Answer {
@@ -45,7 +49,7 @@ pub(crate) async fn read(call: Call<'_>) -> Answer {
         Scope::Partition(key) => Some(key),
         Scope::Keys(_) | Scope::All => None,
     };
-    let read = page(request, container, mode, &keys, only).await;
+    let read = page(call, mode, &keys, only).await;
     let page = match read {
         Ok(page) => page,
         Err(refusal) if refusal.status == StatusCode::GONE => {
@@ -115,17 +119,18 @@ pub(crate) fn queried() -> Refusal {
 }
 
 async fn page(
-    request: &Request,
-    container: &OpenContainer,
+    call: Call<'_>,
     mode: FeedMode,
     keys: &KeyRange,
     only: Option<&PartitionKey>,
 ) -> Result<Page, Refusal> {
-    let size = request.page_size()?;
+    let Call { state, request, container, .. } = call;
+    let (size, begun) = (request.page_size()?, state.clock.monotonic());
     let mut after = start(request, container, mode, keys).await?;
     for _ in 1..EMPTY_PAGES_MAX {
         let (page, continuation) = step(container, keys, only, &after, size).await?;
-        if !page.changes.is_empty() || page.is_end {
+        let is_late = EMPTY_TIME_MAX <= state.clock.monotonic().saturating_sub(begun);
+        if !page.changes.is_empty() || page.is_end || is_late {
             return Ok(page);
         }
         after = continuation;

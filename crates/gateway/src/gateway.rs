@@ -110,7 +110,14 @@ impl Gateway {
     }
 
     /// Waits until what changes definitions is at its end, also what nobody waits for any more.
-    pub(crate) async fn settled(&self) {
+    ///
+    /// [`Server`](crate::Server) does so when it stops, if it has the gateway; whoever has it serve
+    /// the router alone, or has another server, does it before the runtime ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn settled(&self) {
         self.state.changes.settled().await;
     }
 

@@ -47,6 +47,8 @@ pub(crate) fn check_unsigned(headers: &Fields, host: &str) -> Result<(), Refusal
 /// Refuses a request for a host whose name somebody on the internet may have lead here.
 pub(crate) fn check_host(host: &str, names: &[String]) -> Result<(), Refusal> {
     let name = without_port(host);
+    // The root of all names is the same with and without its dot.
+    let name = name.strip_suffix('.').unwrap_or(name);
     let is_address = match name.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
         Some(inner) => inner.parse::<Ipv6Addr>().is_ok(),
         None => name.parse::<Ipv4Addr>().is_ok(),
@@ -55,7 +57,7 @@ pub(crate) fn check_host(host: &str, names: &[String]) -> Result<(), Refusal> {
         Some((_, domain)) => OWN_DOMAINS.iter().any(|it| it.eq_ignore_ascii_case(domain)),
         None => true,
     };
-    if is_address || is_own || names.iter().any(|it| it.eq_ignore_ascii_case(name)) {
+    if is_address || is_own || names.iter().any(|it| is_meant(it, name)) {
         return Ok(());
     }
     let shown: String = name.chars().take(SHOWN_CHARS_MAX).collect();
@@ -69,6 +71,16 @@ fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|it| it.is_ascii_digit()) => name,
         Some(_) | None => host,
+    }
+}
+
+/// Whether a name of the settings is this one, or one with a star, as certificates have it, that
+/// stands for it.
+fn is_meant(wanted: &str, name: &str) -> bool {
+    match (wanted.strip_prefix("*."), name.split_once('.')) {
+        (Some(wanted), Some((_, domain))) => wanted.eq_ignore_ascii_case(domain),
+        (Some(_), None) => false,
+        (None, _) => wanted.eq_ignore_ascii_case(name),
     }
 }
 
@@ -122,7 +134,7 @@ mod tests {
 
     #[test]
     fn names_of_the_internet_are_not_taken() {
-        let names = ["Cosmos.example".to_owned()];
+        let names = ["Cosmos.example".to_owned(), "*.db.example".to_owned()];
         for host in [
             "localhost",
             "LocalHost:8081",
@@ -131,14 +143,25 @@ mod tests {
             "192.168.0.7",
             "[::1]",
             "[::1]:8081",
+            "localhost.",
             "cosmos.example:8081",
+            "cosmos.example.:8081",
+            "one.DB.example",
             "cosmos:8081",
             "host.docker.internal:8081",
         ] {
             assert!(check_host(host, &names).is_ok(), "{host}");
         }
-        for host in ["evil.example:8081", "localhost.evil.example", "a.notlocalhost", "1.2.3", "a."]
-        {
+        for host in [
+            "evil.example:8081",
+            "localhost.evil.example",
+            "a.notlocalhost",
+            "1.2.3",
+            "evil.example.",
+            "db.example",
+            "a.b.db.example",
+            "*.example",
+        ] {
             assert!(check_host(host, &names).is_err(), "{host}");
         }
     }

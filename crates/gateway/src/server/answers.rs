@@ -72,23 +72,29 @@ pub(super) struct Taken {
     body: Body,
     /// What has come of it and is not given yet.
     rest: Bytes,
-    piece_bytes_max: usize,
+    is_http2: bool,
 }
 
 impl Taken {
     pub(super) fn of(answer: Response<Body>, version: Version) -> Response<Self> {
         // Over HTTP/1.1 it is the connection that waits.
         let is_http2 = version == Version::HTTP_2;
-        let piece_bytes_max = if is_http2 { PIECE_BYTES_MAX } else { usize::MAX };
-        answer.map(|body| Self { body, rest: Bytes::new(), piece_bytes_max })
+        answer.map(|body| Self { body, rest: Bytes::new(), is_http2 })
     }
 
     fn next_piece(&mut self, data: Bytes, is_new: bool) -> Bytes {
-        if self.piece_bytes_max < data.len() {
-            self.rest = data;
-            return self.rest.split_to(self.piece_bytes_max);
+        if !self.is_http2 {
+            return data;
         }
-        // The last piece may stay with hyper, and would keep all others with it.
+        // hyper asks for the last piece when all before it are on their way, and has done its part
+        // then, whether that one is taken or not. So there is hardly anything in it.
+        let is_last = data.len() <= PIECE_BYTES_MAX && self.body.is_end_stream();
+        let length = if is_last { data.len().saturating_sub(1).max(1) } else { PIECE_BYTES_MAX };
+        if length < data.len() {
+            self.rest = data;
+            return self.rest.split_to(length);
+        }
+        // It may stay with hyper, and would keep all others with it.
         if is_new { data } else { Bytes::copy_from_slice(&data) }
     }
 }
@@ -147,8 +153,10 @@ mod tests {
     fn an_answer_is_given_in_pieces() {
         for (length, expected) in [
             (0, vec![]),
-            (9, vec![9]),
-            (PIECE_BYTES_MAX, vec![PIECE_BYTES_MAX]),
+            (1, vec![1]),
+            (9, vec![8, 1]),
+            (PIECE_BYTES_MAX, vec![PIECE_BYTES_MAX - 1, 1]),
+            (PIECE_BYTES_MAX + 2, vec![PIECE_BYTES_MAX, 1, 1]),
             (2 * PIECE_BYTES_MAX + 1, vec![PIECE_BYTES_MAX, PIECE_BYTES_MAX, 1]),
         ] {
             let answer = Response::new(Body::from(vec![b'x'; length]));

@@ -1,18 +1,21 @@
 //! HTTP/2 as no client library speaks it.
 
+use std::time::Duration;
+
 use http::Method;
-use millstream_gateway::PUBLIC_EMULATOR_KEY;
+use millstream_gateway::{GatewayOptions, PUBLIC_EMULATOR_KEY, ServerLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::client::{PATIENCE, Running, on_both, signed};
+use crate::client::{Backend, PATIENCE, Running, on_both, run, signed};
 
 /// Kinds of frames.
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
+const INITIAL_WINDOW_SIZE: u8 = 4;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
@@ -30,10 +33,14 @@ struct Frame {
 
 impl Frames {
     async fn open(gateway: &Running) -> Self {
+        Self::open_with(gateway, &[]).await
+    }
+
+    async fn open_with(gateway: &Running, settings: &[u8]) -> Self {
         let mut stream = TcpStream::connect(gateway.address()).await.unwrap();
         stream.write_all(PREFACE).await.unwrap();
         let mut frames = Self(stream);
-        frames.send(SETTINGS, 0, 0, &[]).await;
+        frames.send(SETTINGS, 0, 0, settings).await;
         frames
     }
 
@@ -72,6 +79,16 @@ impl Frames {
             self.send(SETTINGS, ACK, 0, &[]).await;
         }
         Frame { kind, flags, stream }
+    }
+
+    /// Waits for a frame of this kind.
+    async fn until(&mut self, kind: u8, stream: u8) {
+        loop {
+            let frame = self.next().await;
+            if (frame.kind, frame.stream) == (kind, stream) {
+                return;
+            }
+        }
     }
 
     /// Waits until a request has been answered.
@@ -118,9 +135,28 @@ fn a_body_that_is_cut_off_changes_nothing() {
             frames.send(RST_STREAM, 0, stream, &[0; 4]).await;
             frames.ask(stream + 2, Method::GET, "/dbs/d", &[]).await;
             frames.answered(stream + 2).await;
+            // Had it been begun, it would be done before this.
+            let other = format!(r#"{{"id":"other-{stream}","pk":"a"}}"#);
+            let created = gateway.ask(Method::POST, "/dbs/d/colls/c/docs", &[key], other).await;
+            assert_eq!(created.status, 201);
             let path = "/dbs/d/colls/c/docs/1";
             let found = gateway.ask(Method::GET, path, &[key], "").await;
             assert_eq!(found.status, 404, "{announced:?}");
         }
+    });
+}
+
+#[test]
+fn an_answer_of_which_one_byte_is_taken_is_given_up() {
+    run(async {
+        let mut limits = ServerLimits::default();
+        limits.write_timeout = Duration::from_millis(300);
+        let options = GatewayOptions::default();
+        let gateway = Running::start_with(Backend::Memory, options, limits, None, None).await;
+        let settings = [0, INITIAL_WINDOW_SIZE, 0, 0, 0, 1];
+        let mut frames = Frames::open_with(&gateway, &settings).await;
+        frames.ask(1, Method::GET, "/", &[]).await;
+        frames.until(DATA, 1).await;
+        frames.until(RST_STREAM, 1).await;
     });
 }
