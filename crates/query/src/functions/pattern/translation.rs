@@ -181,6 +181,10 @@ impl Translation<'_> {
     fn escaped(&mut self) -> Result<Escaped, Refusal> {
         Ok(match self.next() {
             None | Some('L' | 'U' | 'l' | 'u') => return Err(Refusal::Invalid),
+            // What follows would not be a pattern.
+            Some('Q' | 'E' | 'c') => {
+                return Err(Refusal::Unsupported("\\Q, \\E and \\c are not supported"));
+            }
             Some('e') => Escaped::Character('\x1b'),
             Some('v') => Escaped::Members(VERTICAL_SPACE),
             Some('x') => Escaped::Character(self.hexadecimal()?),
@@ -222,12 +226,7 @@ impl Translation<'_> {
         let is_modifier = |it: char| it.is_ascii_alphabetic() || it == '-';
         let length = rest.find(|it| !is_modifier(it)).unwrap_or(rest.len());
         let (modifiers, rest) = rest.split_at(length);
-        let Some(end @ (':' | ')')) = rest.chars().next() else {
-            // A group with a name, or one that the library refuses.
-            self.push("(?", Last::Nothing);
-            self.eat('?');
-            return Ok(());
-        };
+        let Some(end @ (':' | ')')) = rest.chars().next() else { return self.open_named() };
         self.rest = &rest[1..];
         let kept = self.modified(modifiers)?;
         if end == ')' {
@@ -237,6 +236,24 @@ impl Translation<'_> {
             (')', "") => self.last = Last::Nothing,
             (_, kept) => self.push(&format!("(?{kept}{end}"), Last::Nothing),
         }
+        Ok(())
+    }
+
+    /// What begins a group with a name. Of other kinds nothing may be read on, as their text need
+    /// not be a pattern.
+    fn open_named(&mut self) -> Result<(), Refusal> {
+        self.eat('?');
+        let begins_with = |it: &&str| self.rest.starts_with(*it);
+        if ["=", "!", "<=", "<!"].iter().any(begins_with) {
+            return Err(Refusal::Unsupported("look-around is not supported"));
+        }
+        if !["<", "P<"].iter().any(begins_with) {
+            return Err(match self.rest.is_empty() {
+                true => Refusal::Invalid,
+                false => Refusal::Unsupported("this kind of group is not supported"),
+            });
+        }
+        self.push("(?", Last::Nothing);
         Ok(())
     }
 
@@ -373,7 +390,6 @@ mod tests {
             r"[^[:alpha:]\d]",
             "(?<n>a)(?:b){3}",
             "(?i-s:a)",
-            "(?=a)",
         ] {
             check(pattern, pattern);
         }
