@@ -40,11 +40,18 @@ impl Documents for OpenContainer {
         let attempted = attempted(&batch);
         let access = access(&batch);
         let key = driver_key(&batch.partition_key)?;
-        let operation = CosmosOperation::batch(self.reference.clone(), key)
-            .with_body(batch_wire::encode(&batch));
+        let body = batch_wire::encode(&batch);
         let is_repeatable = is_repeatable(&batch);
-        let options = if is_repeatable { OperationOptions::default() } else { calls::once() };
-        let response = self.account.call_with(operation, options, &attempted, access).await?;
+        let send = || {
+            let operation = CosmosOperation::batch(self.reference.clone(), key.clone());
+            let options = if is_repeatable { OperationOptions::default() } else { calls::once() };
+            self.account.call_with(operation.with_body(body.clone()), options, &attempted, access)
+        };
+        let response = match send().await {
+            // The SDK knows by now if another region takes it.
+            Err(error) if !is_repeatable && has_certainly_not_arrived(&error) => send().await?,
+            sent => sent?,
+        };
         let lsn = newest(&response);
         let is_doubtful = access == Access::Write && was_tried_before(&response.diagnostics());
         let body = single(response, &attempted, access)?;
@@ -108,6 +115,10 @@ impl OpenContainer {
             }
         }
     }
+}
+
+fn has_certainly_not_arrived(error: &Error) -> bool {
+    error.kind() == ErrorKind::Unavailable && error.effect() == Effect::None
 }
 
 /// The newest commit of the range that answered, as far as it says.
