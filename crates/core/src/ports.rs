@@ -23,7 +23,9 @@ pub trait Documents: Send + Sync {
     /// Commits a batch whole or not at all, and returns when it would survive loss of power.
     ///
     /// It writes at most [`crate::BATCH_BYTES_MAX`], and reads and writes at most
-    /// [`crate::BATCH_RESULT_BYTES_MAX`] altogether.
+    /// [`crate::BATCH_RESULT_BYTES_MAX`] altogether. Patches take at most
+    /// [`crate::BATCH_PATCHED_BYTES_MAX`] of items, and their conditions
+    /// [`crate::CONDITION_STEPS_MAX`] steps.
     ///
     /// # Errors
     ///
