@@ -36,8 +36,8 @@ pub(crate) fn connections(timeout: Duration) -> Result<ConnectionPoolOptions, Co
 /// For a call that must not take effect twice: it is not sent again after its answer was lost.
 ///
 /// What the service refused is repeated all the same (429, 449, 403/3, 404/1002); what could not be
-/// sent is not, and left to the caller. When a connection breaks the SDK goes on with another one, which no option prevents; the diagnostics of
-/// the answer tell that.
+/// sent is not, and left to the caller. When a connection breaks the SDK goes on with another one,
+/// which no option prevents; the diagnostics of the answer tell that.
 pub(crate) fn once() -> OperationOptions {
     let mut options = OperationOptions::default();
     options.max_failover_retry_count = Some(0);

@@ -48,7 +48,7 @@ impl Documents for OpenContainer {
             self.account.call_with(operation.with_body(body.clone()), options, &attempted, access)
         };
         let response = match send().await {
-            // The SDK knows by now if another region takes it.
+            // With several regions that take writes the SDK knows by now where else to send it.
             Err(error) if !is_repeatable && has_certainly_not_arrived(&error) => send().await?,
             sent => sent?,
         };

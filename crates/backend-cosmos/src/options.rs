@@ -31,8 +31,9 @@ impl CosmosOptions {
 
     /// How long a call may take, with all the attempts that the SDK makes; one alone as well.
     ///
-    /// A commit that is given up may have happened. Half of it is for waiting while the service
-    /// says that it is too much (429). Default: 30 s.
+    /// A commit that is given up may have happened; one that certainly has not may get as much time
+    /// once more. Up to three quarters are for waiting while the service says that it is too much
+    /// (429). Default: 30 s.
     #[must_use]
     pub fn call_timeout(mut self, value: Duration) -> Self {
         self.call_timeout = value;

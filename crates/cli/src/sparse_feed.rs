@@ -3,10 +3,26 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use millstream_core::memory::Memory;
 use millstream_core::{
-    ChangeFeed, Continuation, Cursor, FeedMode, FeedPage, KeyRange, PageSize, RangeInfo, Result,
-    StartFrom, Timestamp,
+    Batch, ChangeFeed, Container, ContainerName, ContainerSettings, Containers, Continuation,
+    Cursor, FeedMode, FeedPage, KeyRange, Operation, PageSize, PartitionKeyDefinition, RangeInfo,
+    Result, StartFrom, SystemClock, Timestamp,
 };
+
+/// A container with one item and such a feed.
+pub(crate) async fn sparse_container() -> Container {
+    let memory = Memory::new(Arc::new(SystemClock::default()));
+    memory.create_database("app").await.unwrap();
+    let name = ContainerName::new("app", "data").unwrap();
+    let settings = ContainerSettings::new(PartitionKeyDefinition::hash("/pk").unwrap());
+    memory.create(&name, settings).await.unwrap();
+    let mut container = memory.open(&name).await.unwrap();
+    let create = Operation::create(r#"{"id":"1","pk":"a"}"#);
+    container.documents.commit(Batch::new("a").with(create)).await.unwrap();
+    container.feed = Arc::new(SparseFeed(container.feed));
+    container
+}
 
 /// Before each page with changes there is an empty one, from which it goes on.
 pub(crate) struct SparseFeed(pub(crate) Arc<dyn ChangeFeed>);

@@ -155,7 +155,7 @@ async fn feed(container: &Container, soon: Timestamp, findings: &mut Findings) -
         loop {
             let size = PageSize::items(1_000);
             let page = container.feed.read(&range.keys, &after, size).await?;
-            if page.changes.is_empty() {
+            if page.is_end(&after) {
                 break;
             }
             for change in &page.changes {
@@ -234,4 +234,18 @@ fn text(all: &[Findings]) -> String {
         text += "everything fits together\n";
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sparse_feed::sparse_container;
+
+    #[tokio::test]
+    async fn pages_without_changes_are_not_the_end() {
+        let container = sparse_container().await;
+        let mut findings = Findings::default();
+        feed(&container, Timestamp::EPOCH, &mut findings).await.unwrap();
+        assert_eq!(findings.changes, 1);
+    }
 }

@@ -68,6 +68,18 @@ pub struct FeedPage {
     pub newest: Lsn,
 }
 
+impl FeedPage {
+    /// Whether there was nothing more behind `after`, from which the page was read.
+    ///
+    /// A page that is only empty says less: where much is passed over, changes can follow it.
+    #[must_use]
+    pub fn is_end(&self, after: &Continuation) -> bool {
+        let has_reached =
+            || Cursor::parse(&self.continuation).is_ok_and(|it| self.newest <= it.after);
+        self.changes.is_empty() && (self.continuation == *after || has_reached())
+    }
+}
+
 /// How much one page may hold.
 ///
 /// Both are hints: a page holds at least one commit and never part of one.

@@ -147,8 +147,7 @@ async fn step(
 ) -> Result<(Page, Continuation), Refusal> {
     let mut page = container.feed().read(keys, after, size).await?;
     let cursor = Cursor::parse(&page.continuation)?;
-    let is_end =
-        page.changes.is_empty() && (page.newest <= cursor.after || page.continuation == *after);
+    let is_end = page.is_end(after);
     // Two partition keys may have the same hash.
     page.changes.retain(|change| only.is_none_or(|key| change.partition_key == *key));
     let Cursor { after, since, .. } = cursor;

@@ -77,6 +77,7 @@ fn without_port(host: &str) -> &str {
 /// Whether a name of the settings is this one, or one with a star, as certificates have it, that
 /// stands for it.
 fn is_meant(wanted: &str, name: &str) -> bool {
+    let wanted = wanted.strip_suffix('.').unwrap_or(wanted);
     match (wanted.strip_prefix("*."), name.split_once('.')) {
         (Some(wanted), Some((_, domain))) => wanted.eq_ignore_ascii_case(domain),
         (Some(_), None) => false,
@@ -134,7 +135,7 @@ mod tests {
 
     #[test]
     fn names_of_the_internet_are_not_taken() {
-        let names = ["Cosmos.example".to_owned(), "*.db.example".to_owned()];
+        let names = ["Cosmos.example".to_owned(), "*.db.example.".to_owned()];
         for host in [
             "localhost",
             "LocalHost:8081",

@@ -57,11 +57,13 @@ impl Copier {
                     }
                     Err(error) => return Err(error.into()),
                 };
-                // A page may be empty although there is more: much was passed over.
-                if page.changes.is_empty() && page.continuation == after {
+                let is_end = page.is_end(&after);
+                if page.continuation != after {
+                    self.write(&mut position, page).await?;
+                }
+                if is_end {
                     break;
                 }
-                self.write(&mut position, page).await?;
             }
         }
         self.progress.end();

@@ -248,7 +248,8 @@ impl Translation<'_> {
             return Err(Refusal::Unsupported("look-around is not supported"));
         }
         if !["<", "P<"].iter().any(begins_with) {
-            return Err(match self.rest.is_empty() {
+            // Modifiers that nothing ends, if there is nothing else.
+            return Err(match self.rest.bytes().all(|it| it.is_ascii_alphabetic() || it == b'-') {
                 true => Refusal::Invalid,
                 false => Refusal::Unsupported("this kind of group is not supported"),
             });
