@@ -37,8 +37,11 @@ static void record_mark(struct thread *thread, const struct iovec *parts, size_t
     char *bytes = malloc(total + 1);
     if (bytes == NULL) fail("read a mark");
     for (size_t at = 0, i = 0; i < count; at += parts[i++].iov_len)
-        if (read_memory(thread->id, (uint64_t)(uintptr_t)parts[i].iov_base, bytes + at, parts[i].iov_len) != 0)
-            fail("read a mark");
+        if (read_memory(thread->id, (uint64_t)(uintptr_t)parts[i].iov_base, bytes + at, parts[i].iov_len) != 0) {
+            /* The process is dying, and this call will not be made. */
+            free(bytes);
+            return;
+        }
     put_head(KIND_MARK, 4 + total);
     put_bytes(bytes, total);
     free(bytes);
@@ -116,12 +119,20 @@ static void begin_truncate_path(struct thread *thread) {
     thread->action = ACTION_TRUNCATE;
 }
 
+/* Another thread may end the process while this one is stopped before its call. Then its memory is
+ * gone, and the call will not be made. */
+static int is_dying(pid_t id, uint64_t address) {
+    char byte;
+    return read_memory(id, address, &byte, 1) != 0;
+}
+
 static void begin_two(struct thread *thread, enum action action, int from_at, uint64_t from, int to_at, uint64_t to,
                       uint64_t flags) {
     int from_inside = argument_path(thread->id, from_at, from, thread->from) == 0;
     int to_inside = argument_path(thread->id, to_at, to, thread->to) == 0;
     if (!from_inside && !to_inside) return;
     if (!from_inside || !to_inside) {
+        if (is_dying(thread->id, from) || is_dying(thread->id, to)) return;
         record_unsupported("a file moved into or out of the recorded directory: %s", from_inside ? thread->from : thread->to);
         return;
     }
@@ -255,7 +266,9 @@ static void end_write(struct thread *thread, uint64_t count) {
         bad |= parts == NULL || at != count;
         free(parts);
     }
-    if (bad) record_unsupported("a write whose bytes could not be read");
+    /* Another thread may end the process right now, and its memory with it. The file has the bytes:
+     * nobody else changes it before this call is over. */
+    if (bad) record_back(thread, count);
     else record_write(thread->file, thread->offset, bytes, count);
     free(bytes);
 }
